@@ -1,0 +1,1 @@
+"""The commands. Only this package and the web interface write for people; nobody imports them."""

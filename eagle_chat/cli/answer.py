@@ -1,0 +1,160 @@
+"""One answer from the engine, as the commands need it: interruptible, counted, its remarks made once."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Self
+
+from eagle_chat.cli.options import Settings
+from eagle_chat.cli.text import Cleaner, say
+from eagle_chat.core.events import Committed, Event, Finished, Started
+from eagle_chat.core.metrics import Metrics
+
+if TYPE_CHECKING:
+    from eagle_chat.core.chat import Message
+    from eagle_chat.core.engine import Engine
+
+INTERRUPTED = 130
+INSIST = 3
+"""This many Ctrl-C during one answer end the program at once, should a cycle never end."""
+
+
+class StopRequest:
+    """While entered, Ctrl-C sets `asked` instead of tearing a decoding cycle apart."""
+
+    def __init__(self) -> None:
+        self._times = 0
+        self._previous: Any = None
+
+    @property
+    def asked(self) -> bool:
+        """Whether Ctrl-C was pressed since the last `reset`."""
+        return self._times > 0
+
+    def reset(self) -> None:
+        """A new answer begins."""
+        self._times = 0
+
+    def _handle(self, _signal: int, _frame: FrameType | None) -> None:
+        self._times += 1
+        if self._times >= INSIST:
+            raise KeyboardInterrupt
+
+    def __enter__(self) -> Self:
+        self._previous = signal.getsignal(signal.SIGINT)
+        if self._previous != signal.SIG_IGN:  # a program in the background may have been told to ignore it
+            signal.signal(signal.SIGINT, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self._previous)
+
+    @contextlib.contextmanager
+    def released(self) -> Iterator[None]:
+        """Inside, Ctrl-C is what it was before this object was entered: a KeyboardInterrupt."""
+        own = signal.signal(signal.SIGINT, self._previous)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, own)
+
+
+class Session:
+    """What lasts from one answer to the next: engine, decoding state, remarks already made."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Load the engine; slow. Progress goes to stderr, whatever a library would print on stdout too."""
+        import eagle_chat
+
+        self.settings = settings
+        self.stop = StopRequest()
+        say(f"loading {settings.load.base} ...", quiet=True)
+        with contextlib.redirect_stdout(sys.stderr):
+            self.engine: Engine = eagle_chat.load_engine(settings.load)
+        self._state = self.engine.new_state()
+        self._total = Metrics()
+        self._said: set[str] = set()
+
+    def system_messages(self) -> list[Message]:
+        """The messages before the first question."""
+        system = self.settings.system
+        return [] if system is None else [{"role": "system", "content": system}]
+
+    def answer(self, messages: list[Message], show: Callable[[Event], None], trace: bool = False) -> Metrics:
+        """Stream one answer to `show`.
+
+        While `stop` is entered, Ctrl-C ends the answer after the cycle, with the reason "cancelled".
+        """
+        metrics = Metrics()
+
+        def take(event: Event) -> None:
+            metrics.add(event)
+            self._total.add(event)
+            if isinstance(event, Started):
+                for note in event.notes:
+                    self.say_once(note)
+            show(event)
+
+        settings = self.settings
+        self.stop.reset()
+        events = self.engine.stream(
+            messages, sampling=settings.sampling, tree=settings.tree, state=self._state, trace=trace
+        )
+        with contextlib.closing(events):
+            for event in events:
+                take(event)
+                if self.stop.asked and isinstance(event, Started | Committed):
+                    break
+        if metrics.finished is None:
+            take(Finished("cancelled", "", metrics.cycles, len(metrics.token_ids)))
+        return metrics
+
+    def remark(self, metrics: Metrics) -> None:
+        """Say on stderr what a person should know about the answer just given."""
+        if metrics.finished and metrics.finished.message:
+            say(metrics.finished.message)
+        if self._total.weak_head_warning and "weak head" not in self._said:
+            self._said.add("weak head")
+            say(f"warning: {self._total.weak_head_warning}")
+
+    def say_once(self, note: str) -> None:
+        """A note on stderr, unless it was said before."""
+        if note not in self._said:
+            self._said.add(note)
+            say(f"note: {note}", quiet=True)
+
+
+def user_message(text: str) -> Message:
+    """A question in the form the engine takes."""
+    return {"role": "user", "content": text}
+
+
+class TextOut:
+    """Shows the text of one answer on stdout as it comes."""
+
+    def __init__(self) -> None:
+        self._cleaner = Cleaner()
+        self._at_line_start = True
+
+    def __call__(self, event: Event) -> None:
+        """Show what `event` adds; the last one ends the line."""
+        if isinstance(event, Committed):
+            self._write(self._cleaner.feed(event.text))
+        elif isinstance(event, Finished):
+            self._write(self._cleaner.feed(event.text) + self._cleaner.flush())
+            self.end_line()
+
+    def end_line(self) -> None:
+        """Go to the start of a line."""
+        if not self._at_line_start:
+            self._write("\n")
+
+    def _write(self, text: str) -> None:
+        if text:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+            self._at_line_start = text.endswith("\n")

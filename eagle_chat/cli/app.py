@@ -1,0 +1,132 @@
+"""The program `eagle-chat`: its commands, and how it ends.
+
+Nothing heavy is imported here: a command imports what it needs when it runs, so that `--help` answers
+at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from eagle_chat.cli.answer import INTERRUPTED
+from eagle_chat.cli.options import shared_options
+from eagle_chat.cli.text import one_line, prepare_streams
+from eagle_chat.core.errors import EagleChatError
+
+DEBUG = "EAGLE_CHAT_DEBUG"
+
+app = typer.Typer(
+    name="eagle-chat",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # importing rich would double the time of --help
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            found = version("eagle-chat")
+        except PackageNotFoundError:
+            found = "(run from its source folder, not installed)"
+        sys.stdout.write(f"eagle-chat {found}\n")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+@shared_options
+def chat(
+    ctx: typer.Context,
+    version: Annotated[  # noqa: ARG001 - its callback does the work
+        bool,
+        typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and exit."),
+    ] = False,
+) -> None:
+    """Chat with a language model accelerated by an EAGLE draft head.
+
+    Without a command: the chat. Every option may also come from a TOML file (--config) or a variable such as
+    EAGLE_CHAT_TEMPERATURE. The answer goes to stdout, everything else to stderr.
+    """
+    if ctx.invoked_subcommand is None:
+        from eagle_chat.cli.chat import run
+
+        raise typer.Exit(run(ctx.obj))
+
+
+@app.command()
+@shared_options
+def generate(
+    ctx: typer.Context,
+    prompt: Annotated[
+        str | None,
+        typer.Option("--prompt", "-p", metavar="TEXT", help="The question; text piped in is appended to it."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object with text and figures.")] = False,
+    as_jsonl: Annotated[
+        bool, typer.Option("--jsonl", help="One event a line: a recording of the run.")
+    ] = False,
+) -> None:
+    """Answer one question and exit."""
+    from eagle_chat.cli.generate import run
+
+    raise typer.Exit(run(ctx.obj, prompt, as_json, as_jsonl))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program; its exit code.
+
+    0 done, 1 failed, 2 usage, 3 the head does not fit the target, 130 interrupted.
+    """
+    prepare_streams()
+    try:
+        code = _run(argv)
+    finally:
+        _drop_unwritten_output()
+    return code
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    try:
+        result = app(args=argv, prog_name="eagle-chat", standalone_mode=False)
+    except typer.TyperException as error:
+        return _fail(error, f"{error.format_message()} (--help lists what there is)", error.exit_code)
+    except EagleChatError as error:
+        return _fail(error, str(error), error.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except (BrokenPipeError, SystemExit):
+        # Nobody reads the answer any more; typer makes of this a SystemExit.
+        return EagleChatError.exit_code
+    except Exception as error:  # noqa: BLE001 - the last resort: a line, not a traceback
+        hint = f"this was not expected, {DEBUG}=1 shows where it happened"
+        return _fail(error, f"{type(error).__name__}: {error} ({hint})", EagleChatError.exit_code)
+    return result if isinstance(result, int) else 0
+
+
+def _fail(error: Exception, message: str, code: int) -> int:
+    """Report on stderr, in one line."""
+    if os.environ.get(DEBUG):
+        import traceback
+
+        traceback.print_exception(error)
+    with contextlib.suppress(BrokenPipeError):
+        sys.stderr.write(f"error: {one_line(message)}\n")
+        sys.stderr.flush()
+    return code
+
+
+def _drop_unwritten_output() -> None:
+    """Python flushes stdout once more at exit, and would complain about a reader that has gone."""
+    try:
+        sys.stdout.flush()
+    except OSError:  # reported where it was written
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,210 @@
+"""The shared options, declared once.
+
+`Given` is the one list of them. From it come the options of every command (`shared_options`), the keys of the
+config file and the environment variables (`settings`). Defaults live in the config dataclasses and are only
+read here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Self, TypeAlias, get_args, get_type_hints
+
+import typer
+from typer.models import OptionInfo
+
+from eagle_chat.core.config import (
+    AttentionName,
+    DtypeName,
+    LoadConfig,
+    PolicyName,
+    SamplingConfig,
+    TreeConfig,
+    VerifyRule,
+)
+from eagle_chat.core.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Given:
+    """The shared options as a person gave them; None: not given."""
+
+    base: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Target: alias, hub id, folder or GGUF file.")
+    ] = None
+    draft: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Draft head: hub id, folder, or none. Without it: the target's own head."
+        ),
+    ] = None
+    policy: Annotated[
+        PolicyName | None, typer.Option(help="How to draft. Without it: what suits the head.")
+    ] = None
+    depth: Annotated[int | None, typer.Option(help="Most drafted tokens on one path.")] = None
+    top_k: Annotated[int | None, typer.Option(help="Children of each expanded node of the draft tree.")] = (
+        None
+    )
+    total_tokens: Annotated[
+        int | None, typer.Option(help="Nodes sent to the target, root included; -1 chooses by measurement.")
+    ] = None
+    temperature: Annotated[float | None, typer.Option(help="0 is greedy.")] = None
+    top_p: Annotated[float | None, typer.Option(help="Sample from this share of the probability.")] = None
+    sample_top_k: Annotated[int | None, typer.Option(help="Sample from this many best tokens; 0 is off.")] = (
+        None
+    )
+    min_p: Annotated[
+        float | None, typer.Option(help="Drop tokens below this share of the best one's probability.")
+    ] = None
+    seed: Annotated[int | None, typer.Option(help="The same seed gives the same text.")] = None
+    verify: Annotated[
+        VerifyRule | None, typer.Option(help="Lossless rule for drafts above temperature 0.")
+    ] = None
+    max_new_tokens: Annotated[int | None, typer.Option(help="Longest answer, in tokens.")] = None
+    stop: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TEXT", help="End the answer before this text. May be repeated."),
+    ] = None
+    ignore_stop_ids: Annotated[
+        bool | None,
+        typer.Option(hidden=True, help="Go on past the model's own stop tokens (for measurements)."),
+    ] = None
+    dtype: Annotated[DtypeName | None, typer.Option(help="Number format of the weights.")] = None
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = None
+    device_map: Annotated[
+        str | None,
+        typer.Option(metavar="MAP", help="Spread the target over devices, as accelerate does: auto, ..."),
+    ] = None
+    load_in_8bit: Annotated[
+        bool | None, typer.Option("--load-in-8bit/--no-load-in-8bit", help="Quantise the target to 8 bits.")
+    ] = None
+    load_in_4bit: Annotated[
+        bool | None, typer.Option("--load-in-4bit/--no-load-in-4bit", help="Quantise the target to 4 bits.")
+    ] = None
+    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of the target on the hub.")] = (
+        None
+    )
+    template: Annotated[
+        str | None,
+        typer.Option(metavar="FAMILY", help="Prompt format, where the tokenizer has none or a wrong one."),
+    ] = None
+    attention: Annotated[AttentionName | None, typer.Option(help="How the target computes attention.")] = None
+    taps: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B,C", help="Hidden states an EAGLE-3 head reads. Without it: as its checkpoint says."
+        ),
+    ] = None
+    system: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="System message. Without it: the model's own, if it has one."),
+    ] = None
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="TOML file with defaults for these options.")
+    ] = None
+
+    def over(self, other: Self | None) -> Self:
+        """These options, and those of `other` where nothing is given here."""
+        return self if other is None else dataclasses.replace(other, **given_values(self))
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The options as the engine takes them."""
+
+    load: LoadConfig
+    tree: TreeConfig
+    sampling: SamplingConfig
+    system: str | None
+
+
+Config: TypeAlias = LoadConfig | TreeConfig | SamplingConfig
+CONFIGS: tuple[type[Config], ...] = (LoadConfig, TreeConfig, SamplingConfig)
+
+
+def home_of(option: str) -> tuple[type[Config], str] | None:
+    """The config dataclass and field that an option sets."""
+    if option == "sample_top_k":
+        return SamplingConfig, "top_k"  # --top-k is the tree's
+    found = (config for config in CONFIGS if option in config.__dataclass_fields__)
+    return next(((config, option) for config in found), None)
+
+
+def given_values(options: object) -> dict[str, Any]:
+    """The options that were given, by name."""
+    return {name: value for name, value in vars(options).items() if value is not None and value != []}
+
+
+def build(values: dict[str, Any]) -> Settings:
+    """The configs from option values by name; UserError where one of them is not possible."""
+    chosen: dict[type[Config], dict[str, Any]] = {config: {} for config in CONFIGS}
+    for option, value in values.items():
+        home = home_of(option)
+        if home is not None:
+            chosen[home[0]][home[1]] = parse_taps(value) if option == "taps" else _frozen(value)
+    return Settings(
+        load=LoadConfig(**chosen[LoadConfig]),
+        tree=TreeConfig(**chosen[TreeConfig]),
+        sampling=SamplingConfig(**chosen[SamplingConfig]),
+        system=values.get("system"),
+    )
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def parse_taps(text: str) -> tuple[int, int, int]:
+    """Three layer numbers from "2,8,13"."""
+    try:
+        first, second, third = (int(part) for part in text.split(","))
+    except ValueError:
+        raise UserError(
+            f"taps must be three numbers, found {text!r}: give them as --taps 2,15,27, low to high"
+        ) from None
+    return first, second, third
+
+
+def shared_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give `command(ctx, ...)` every shared option; it finds them as a `Given` in `ctx.obj`.
+
+    Options may stand before the command's name as well as after it; the later ones win.
+    """
+    own = list(inspect.signature(command, eval_str=True).parameters.values())
+    shared = [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_with_default(name, hint)
+        )
+        for name, hint in get_type_hints(Given, include_extras=True).items()
+    ]
+
+    @functools.wraps(command)
+    def wrapper(ctx: typer.Context, **values: Any) -> None:
+        given = Given(**{parameter.name: values.pop(parameter.name) for parameter in shared})
+        ctx.obj = given.over(ctx.obj)
+        command(ctx, **values)
+
+    parameters = [
+        *(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own),
+        *shared,
+    ]
+    wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # the way inspect looks for it
+    wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return wrapper
+
+
+def _with_default(option: str, hint: Any) -> Any:
+    """The annotation with the config's default in its help."""
+    home = home_of(option)
+    default = home[0].__dataclass_fields__[home[1]].default if home else None
+    value_type, info = get_args(hint)
+    shown: OptionInfo = copy(info)
+    if default is not None and default is not False and default != ():
+        shown.help = f"{shown.help} [default: {default}]"
+    return Annotated[value_type, shown]

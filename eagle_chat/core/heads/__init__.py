@@ -1,0 +1,1 @@
+"""Draft heads: the two architectures, their draft vocabulary, and their files."""

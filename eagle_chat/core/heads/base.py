@@ -1,0 +1,86 @@
+"""What both head architectures share: borrowed parts of the target, positions, masks, the draft vocabulary."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+from eagle_chat.core import masks
+from eagle_chat.core.cache import TreeCache
+from eagle_chat.core.heads.spec import HeadSpec
+
+Function = Callable[[Tensor], Tensor]
+
+
+class DraftHead(nn.Module):
+    """Predicts the target's next feature and token from a feature and the token after it.
+
+    Position t holds the feature of token t and the embedding of token t+1, has position id t, and its output
+    predicts token t+2. `draft_ids`: target id of every draft id, or None where they are the same.
+    """
+
+    draft_ids: Tensor | None
+
+    def __init__(self, spec: HeadSpec, embed: Function, lm_head: Function, draft_ids: Tensor | None = None) -> None:
+        super().__init__()
+        self.spec = spec
+        self._target_parts = (embed, lm_head)  # a tuple, so that the target's weights are not counted as the head's
+        self.register_buffer("draft_ids", draft_ids, persistent=False)
+        self.rotary = LlamaRotaryEmbedding(spec.llama_config())
+        self.embed_tokens = nn.Embedding(spec.vocab_size, spec.embedding_size) if spec.own_embedding else None
+
+    def new_cache(self, capacity: int) -> TreeCache:
+        """An empty cache for this head."""
+        return TreeCache(self.spec.num_layers, capacity)
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Embeddings [M, E] of target ids [M]."""
+        return self._target_parts[0](tokens) if self.embed_tokens is None else self.embed_tokens(tokens)
+
+    @abstractmethod
+    def fuse(self, features: Tensor) -> Tensor:
+        """Target features [M, F] to the head's hidden input [M, H]."""
+
+    @abstractmethod
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Draft logits [M, Vd] of outputs [M, H]."""
+
+    @abstractmethod
+    def run_layers(self, embedded: Tensor, hidden: Tensor, **layer_inputs: object) -> Tensor:
+        """The head's layers on embeddings [1, M, E] and hidden inputs [1, M, H], giving outputs [1, M, H]."""
+
+    def forward(
+        self, tokens: Tensor, hidden: Tensor, positions: Tensor, among_new: Tensor | None, cache: TreeCache
+    ) -> Tensor:
+        """Run M entries (token t+1 and hidden input of t, [M] and [M, H]) behind what the cache has filled.
+
+        `among_new` bool [M, S + M]: who sees whom among the S staged and the M new entries; committed ones are seen
+        by all. None: a single new entry that sees everything, which needs no mask. The entries are left staged.
+        Returns [M, H].
+        """
+        embedded = self.embed(tokens)
+        mask = None
+        if among_new is not None:
+            mask = masks.additive(masks.tree_visibility(among_new, positions, cache.length), hidden.dtype)
+        output = self.run_layers(
+            embedded[None],
+            hidden[None],
+            attention_mask=mask,
+            position_embeddings=self.rotary(hidden, position_ids=positions[None]),
+            cache=cache,
+        )
+        cache.stage(tokens.shape[0])
+        return output[0]
+
+    def target_ids(self, draft_ids: Tensor) -> Tensor:
+        """Target ids of draft ids, same shape."""
+        return draft_ids if self.draft_ids is None else self.draft_ids[draft_ids]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the head runs."""
+        return next(self.parameters()).device

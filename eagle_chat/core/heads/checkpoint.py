@@ -1,0 +1,251 @@
+"""Reading and writing heads in the published layout. The weights say what a head is; the config adds the rest."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from eagle_chat.core.errors import HeadMismatchError, UserError
+from eagle_chat.core.heads.base import DraftHead
+from eagle_chat.core.heads.eagle import EagleHead
+from eagle_chat.core.heads.eagle3 import Eagle3Head
+from eagle_chat.core.heads.spec import HeadSpec, default_taps, rope_parameters
+from eagle_chat.core.heads.vocabulary import draft_ids
+from eagle_chat.core.target import Target
+
+IGNORED = ("rotary_emb.inv_freq",)
+"""Buffers that old files carry and that are computed here."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A head's files as read: `config` and `tensors` under the names of this package."""
+
+    config: dict[str, Any]
+    tensors: dict[str, Tensor]
+
+
+def read_checkpoint(folder: Path) -> Checkpoint:
+    """Config and tensors of a head's folder; safetensors before `.bin`. UserError where they cannot be read."""
+    config_file = folder / "config.json"
+    if not config_file.is_file():
+        raise UserError(f"a head's folder with config.json expected, found none in {folder}: check --draft")
+    try:
+        config = json.loads(config_file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{config_file} is not JSON ({error}): get the checkpoint again") from error
+    nested = config.get("transformer_layer_config")
+    if isinstance(nested, dict):
+        config = {**nested, **{key: value for key, value in config.items() if key != "transformer_layer_config"}}
+    return Checkpoint(config, {_canonical(name): value for name, value in _read_tensors(folder).items()})
+
+
+def _read_tensors(folder: Path) -> dict[str, Tensor]:
+    safe, binary = folder / "model.safetensors", folder / "pytorch_model.bin"
+    try:
+        if safe.is_file():
+            return load_file(safe)
+        if binary.is_file():
+            tensors: dict[str, Tensor] = torch.load(binary, map_location="cpu", weights_only=True)
+            return tensors
+    except (SafetensorError, RuntimeError, OSError, EOFError, pickle.UnpicklingError) as error:
+        path = safe if safe.is_file() else binary
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(f"{path} cannot be read as plain tensors ({reason}): get the checkpoint again") from error
+    raise UserError(f"model.safetensors or pytorch_model.bin expected in {folder}, found neither: check --draft")
+
+
+def _canonical(name: str) -> str:
+    """One name for a tensor whatever prefix its writer used."""
+    name = name.removeprefix("model.")
+    for old, new in (("input_norm.", "fc_norm.0."), ("fc_norm.weight", "fc_norm.0.weight")):
+        if name.startswith(old):
+            name = name.replace(old, new, 1)
+    return name
+
+
+def architecture_of(tensors: dict[str, Tensor]) -> str:
+    """"eagle" or "eagle3", from the tensors' names. HeadMismatchError where they are neither's."""
+    if "fc.weight" not in tensors:
+        if any(name.startswith("layers.1.") for name in tensors):
+            raise HeadMismatchError("a draft head expected, found a whole model (no fc.weight): check --draft")
+        raise HeadMismatchError("a draft head expected, but the tensor fc.weight is missing: get the checkpoint again")
+    return "eagle3" if any(name.endswith("hidden_norm.weight") for name in tensors) else "eagle"
+
+
+def build_head(checkpoint: Checkpoint, target: Target, taps: tuple[int, int, int] | None = None) -> tuple[DraftHead, list[str]]:
+    """The head for this target, in its dtype, on its last device; and notes for people (surplus tensors).
+
+    HeadMismatchError where it does not fit, naming what was expected and found.
+    """
+    tensors = dict(checkpoint.tensors)
+    architecture = architecture_of(tensors)
+    if architecture == "eagle3":
+        tensors = {_as_midlayer(name): value for name, value in tensors.items()}
+    d2t, t2d = tensors.pop("d2t", None), tensors.pop("t2d", None)
+    spec = _spec(architecture, checkpoint.config, tensors, target, taps)
+    ids = None
+    if architecture == "eagle3":
+        ids = draft_ids(d2t, t2d, spec.draft_vocab_size, target.vocab_size)
+    with torch.device("meta"):
+        head_class = Eagle3Head if architecture == "eagle3" else EagleHead
+        head = head_class(spec, target.embed, target.lm_head)
+    notes = _fill(head, tensors)
+    fresh = type(head.rotary)(spec.llama_config())  # its tables are computed, not stored, so not on "meta"
+    head.rotary = fresh
+    head.draft_ids = ids
+    head = head.to(device=target.device, dtype=target.dtype).eval()
+    head.rotary = type(head.rotary)(spec.llama_config()).to(target.device)  # frequencies stay in float32
+    return head, notes
+
+
+def _as_midlayer(name: str) -> str:
+    return name.replace("layers.0.", "midlayer.", 1) if name.startswith("layers.0.") else name
+
+
+def _fill(head: DraftHead, tensors: dict[str, Tensor]) -> list[str]:
+    """Put the tensors in place; names of surplus ones as notes, HeadMismatchError for missing or misshapen ones."""
+    wanted = head.state_dict()
+    missing = sorted(set(wanted) - set(tensors))
+    if missing:
+        raise HeadMismatchError(f"the head's file lacks {', '.join(missing)}: get the checkpoint again")
+    for name, parameter in wanted.items():
+        if tensors[name].shape != parameter.shape:
+            raise HeadMismatchError(
+                f"{name} of shape {tuple(parameter.shape)} expected, found {tuple(tensors[name].shape)}: "
+                "this head was made for another target"
+            )
+    surplus = sorted(name for name in set(tensors) - set(wanted) if not name.endswith(IGNORED))
+    head.load_state_dict({name: tensors[name] for name in wanted}, assign=True)
+    return [f"the head's file holds tensors that are not used: {', '.join(surplus)}"] if surplus else []
+
+
+def _spec(
+    architecture: str,
+    config: dict[str, Any],
+    tensors: dict[str, Tensor],
+    target: Target,
+    taps: tuple[int, int, int] | None,
+) -> HeadSpec:
+    layer = "midlayer." if architecture == "eagle3" else "layers.0."
+    essential = [f"{layer}self_attn.{p}_proj.weight" for p in "qkvo"] + [f"{layer}mlp.gate_proj.weight"]
+    if architecture == "eagle3":
+        essential += ["lm_head.weight", "norm.weight"]
+    missing = [name for name in essential if name not in tensors]
+    if missing:
+        raise HeadMismatchError(f"the head's file lacks {', '.join(missing)}: get the checkpoint again")
+    _refuse_unknown_variants(architecture, config, tensors)
+    query, key = (tensors[f"{layer}self_attn.{p}_proj.weight"] for p in "qk")
+    hidden, fc_in = tensors["fc.weight"].shape
+    num_heads = int(config.get("num_attention_heads") or 0)
+    if num_heads < 1 or query.shape[0] % num_heads:
+        raise HeadMismatchError(
+            f"num_attention_heads that divides {query.shape[0]} expected in the head's config, found {num_heads}"
+        )
+    head_dim = query.shape[0] // num_heads
+    own_embedding = "embed_tokens.weight" in tensors
+    embedding = tensors["embed_tokens.weight"].shape[1] if own_embedding else target.hidden_size
+    spec = HeadSpec(
+        architecture="eagle",
+        hidden_size=hidden,
+        embedding_size=embedding,
+        feature_size=fc_in - embedding,
+        intermediate_size=tensors[f"{layer}mlp.gate_proj.weight"].shape[0],
+        num_heads=num_heads,
+        num_kv_heads=key.shape[0] // head_dim,
+        head_dim=head_dim,
+        num_layers=sum(name.endswith("self_attn.q_proj.weight") for name in tensors),
+        vocab_size=tensors["embed_tokens.weight"].shape[0] if own_embedding else target.vocab_size,
+        draft_vocab_size=target.vocab_size,
+        rms_norm_eps=float(config.get("rms_norm_eps", 1e-6)),
+        rope=rope_parameters(config),
+        max_positions=int(config.get("max_position_embeddings") or target.context_limit),
+        hidden_act=config.get("hidden_act", "silu"),
+        fc_bias="fc.bias" in tensors,
+        attention_bias=f"{layer}self_attn.q_proj.bias" in tensors,
+        mlp_bias=f"{layer}mlp.gate_proj.bias" in tensors,
+        own_embedding=own_embedding,
+    )
+    if architecture == "eagle":
+        return _checked_eagle(spec, target)
+    chosen = taps or _taps(config, target)
+    spec = replace(
+        spec,
+        architecture="eagle3",
+        feature_size=fc_in,
+        draft_vocab_size=tensors["lm_head.weight"].shape[0],
+        taps=chosen,
+        num_fc_norms=sum(name.startswith("fc_norm.") for name in tensors),
+        norm_before_residual=bool(_flag(config, "norm_before_residual")),
+        norm_output=bool(_flag(config, "norm_output")),
+    )
+    return _checked_eagle3(spec, query.shape[1], target)
+
+
+def _flag(config: dict[str, Any], name: str) -> Any:
+    """A flag of the config's root, or of its `eagle_config`."""
+    return config.get(name, (config.get("eagle_config") or {}).get(name))
+
+
+def _refuse_unknown_variants(architecture: str, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    layers = {name.split(".")[1] for name in tensors if name.startswith("layers.")}
+    if architecture == "eagle3" and layers:
+        raise HeadMismatchError(
+            f"an eagle3 head of one layer expected, found further layers {', '.join(sorted(layers))}: not supported"
+        )
+    norms = sum(name.startswith("fc_norm.") for name in tensors)
+    asked = [name for name in ("norm_before_fc", "fc_norm") if _flag(config, name)]
+    if asked and norms == 0:
+        raise HeadMismatchError(f"the head's config asks for {asked[0]}, but its file holds no such norm")
+
+
+def _checked_eagle(spec: HeadSpec, target: Target) -> HeadSpec:
+    expected = target.hidden_size
+    if spec.hidden_size != expected or spec.feature_size != expected:
+        raise HeadMismatchError(
+            f"an eagle head for hidden size {expected} expected, found output {spec.hidden_size} and feature "
+            f"{spec.feature_size}: this head was made for another target"
+        )
+    return spec
+
+
+def _checked_eagle3(spec: HeadSpec, query_inputs: int, target: Target) -> HeadSpec:
+    wanted = len(spec.taps) * target.hidden_size
+    if spec.feature_size != wanted:
+        raise HeadMismatchError(
+            f"an eagle3 head that reads {len(spec.taps)} features of {target.hidden_size} ({wanted}) expected, found "
+            f"{spec.feature_size}: this head was made for another target"
+        )
+    if query_inputs != spec.embedding_size + spec.hidden_size:
+        raise HeadMismatchError(
+            f"attention over embedding {spec.embedding_size} and hidden {spec.hidden_size} expected, found "
+            f"{query_inputs} inputs: the head needs its own embed_tokens or another target"
+        )
+    return spec
+
+
+def _taps(config: dict[str, Any], target: Target) -> tuple[int, int, int]:
+    """Indices of `hidden_states`; ids in the config's root are inputs of layers, those under eagle_config outputs."""
+    root = config.get("eagle_aux_hidden_state_layer_ids")
+    nested = (config.get("eagle_config") or {}).get("eagle_aux_hidden_state_layer_ids")
+    given = root or ([index + 1 for index in nested] if nested else None)
+    return check_taps(tuple(given) if given else default_taps(target.num_layers), target.num_layers)
+
+
+def check_taps(taps: tuple[int, ...], num_layers: int) -> tuple[int, int, int]:
+    """The taps, if there are three distinct ones within the target's `hidden_states`; else HeadMismatchError."""
+    if len(set(taps)) != 3 or len(taps) != 3 or min(taps) < 0 or max(taps) > num_layers:
+        raise HeadMismatchError(
+            f"three different taps of 0 to {num_layers} expected, found {list(taps)} for a target of {num_layers} "
+            "layers: give --taps a,b,c or choose a deeper target"
+        )
+    low, middle, high = taps
+    return (low, middle, high)

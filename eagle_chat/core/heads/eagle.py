@@ -1,0 +1,42 @@
+"""The head of EAGLE-1 and EAGLE-2 (arXiv 2401.15077, section 3.1; 2406.16858 uses the same weights)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.models.llama.modeling_llama import LlamaDecoderLayer
+
+from eagle_chat.core.heads.base import DraftHead, Function
+from eagle_chat.core.heads.spec import HeadSpec
+from eagle_chat.core.target import cache_keyword
+
+
+class EagleHead(DraftHead):
+    """`fc` maps [embedding, feature] to H; decoder layers, the first without input norm; the output is the next
+    feature itself, and the target's LM head reads it."""
+
+    def __init__(self, spec: HeadSpec, embed: Function, lm_head: Function, draft_ids: Tensor | None = None) -> None:
+        super().__init__(spec, embed, lm_head, draft_ids)
+        self.fc = nn.Linear(spec.embedding_size + spec.feature_size, spec.hidden_size, bias=spec.fc_bias)
+        config = spec.llama_config()
+        self.layers = nn.ModuleList(LlamaDecoderLayer(config, index) for index in range(spec.num_layers))
+        self.layers[0].input_layernorm = nn.Identity()
+        self._cache_keyword = cache_keyword(LlamaDecoderLayer.forward)
+
+    def fuse(self, features: Tensor) -> Tensor:
+        """Features are used as they are."""
+        return features
+
+    def run_layers(self, embedded: Tensor, hidden: Tensor, **layer_inputs: Any) -> Tensor:
+        """See `DraftHead.run_layers`."""
+        layer_inputs[self._cache_keyword] = layer_inputs.pop("cache")
+        output: Tensor = self.fc(torch.cat((embedded, hidden), dim=-1))
+        for layer in self.layers:
+            output = layer(output, **layer_inputs)
+        return output
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """The target's LM head on predicted features."""
+        return self._target_parts[1](hidden)

@@ -1,0 +1,173 @@
+"""From names to a running engine: alias, hub id, folder or GGUF file to target, tokenizer and head."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+from eagle_chat.core import registry
+from eagle_chat.core.assets import asset_path
+from eagle_chat.core.chat import Chat
+from eagle_chat.core.config import LoadConfig
+from eagle_chat.core.embedded import ensure_embedded
+from eagle_chat.core.engine import Engine
+from eagle_chat.core.errors import UserError
+from eagle_chat.core.heads.base import DraftHead
+from eagle_chat.core.heads.checkpoint import build_head, check_taps, read_checkpoint
+from eagle_chat.core.machine import best_cpu_dtype
+from eagle_chat.core.target import Target
+
+HEAD_FILES = ("config.json", "*.safetensors", "pytorch_model.bin")
+
+
+def load_engine(config: LoadConfig) -> Engine:
+    """Load what `config` names. UserError for wrong names, HeadMismatchError for a head that does not fit."""
+    entry = None if _is_local(config.base) else registry.lookup(config.base)
+    source = _target_source(config, entry)
+    head_name = _head_name(config, entry)
+    device = _device(config.device)
+    target = _load_target(source, config, device, drafts=head_name is not None)
+    tokenizer = _load_tokenizer(source, config)
+    template = config.template or (entry.template if entry and not tokenizer.chat_template else None)
+    chat = Chat(tokenizer, _generation_stop_ids(target.model), template)
+    head, notes = (None, []) if head_name is None else _load_head(head_name, target, config)
+    return Engine(target, chat, head, head_name, None, notes)
+
+
+def _is_local(name: str) -> bool:
+    path = Path(name).expanduser()
+    return path.is_dir() or path.suffix == ".gguf"
+
+
+def _target_source(config: LoadConfig, entry: registry.Entry | None) -> dict[str, Any]:
+    """Arguments for transformers' `from_pretrained`: the name, and the file inside it for GGUF."""
+    path = Path(config.base).expanduser()
+    if path.suffix == ".gguf":
+        if not path.is_file():
+            raise UserError(f"a GGUF file expected, found none at {path}: check --base")
+        return {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
+    if path.is_dir():
+        return {"pretrained_model_name_or_path": str(path)}
+    name = entry.target if entry else config.base
+    if name.startswith("embedded:"):
+        return {"pretrained_model_name_or_path": str(ensure_embedded())}
+    return {"pretrained_model_name_or_path": name, "revision": config.revision or "main"}
+
+
+def _head_name(config: LoadConfig, entry: registry.Entry | None) -> str | None:
+    if config.draft == "none":
+        return None
+    name = config.draft or (entry.head if entry else None)
+    if name is None:
+        raise UserError(
+            f"a draft head for {config.base} expected, found none known: give --draft with a folder or hub id, or "
+            "--draft none for plain decoding"
+        )
+    return name
+
+
+def _device(asked: str) -> torch.device:
+    if asked != "auto":
+        try:
+            return torch.device(asked)
+        except RuntimeError as error:
+            raise UserError(f"a device such as cpu, cuda or mps expected, found {asked!r}: check --device") from error
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def _load_target(source: dict[str, Any], config: LoadConfig, device: torch.device, drafts: bool) -> Target:
+    arguments: dict[str, Any] = {"attn_implementation": config.attention, **source}
+    if config.load_in_8bit or config.load_in_4bit:
+        from eagle_chat.core.quantization import quantization_config
+
+        arguments["quantization_config"] = quantization_config(config)
+    if config.device_map is not None:
+        arguments["device_map"] = config.device_map
+    with _quiet_transformers():
+        try:
+            arguments["dtype"] = _dtype(source, config, device, drafts)
+            model = AutoModelForCausalLM.from_pretrained(**arguments)
+        except (OSError, ValueError, KeyError) as error:
+            raise _not_loaded(source, error) from error
+    if config.device_map is None and not (config.load_in_8bit or config.load_in_4bit):
+        model = model.to(device)
+    return Target(model, config.base)
+
+
+def _dtype(source: dict[str, Any], config: LoadConfig, device: torch.device, drafts: bool) -> torch.dtype:
+    if config.dtype != "auto":
+        dtype: torch.dtype = getattr(torch, config.dtype)
+        return dtype
+    model_config = AutoConfig.from_pretrained(**source).get_text_config()
+    if device.type == "cpu":
+        return best_cpu_dtype(model_config.hidden_size, model_config.intermediate_size, drafts)
+    stored = getattr(model_config, "dtype", None)
+    return stored if isinstance(stored, torch.dtype) else torch.float16
+
+
+def _load_tokenizer(source: dict[str, Any], config: LoadConfig) -> Any:
+    with _quiet_transformers():
+        try:
+            return AutoTokenizer.from_pretrained(**source)
+        except (OSError, ValueError, KeyError) as error:
+            raise _not_loaded(source, error) from error
+
+
+def _load_head(name: str, target: Target, config: LoadConfig) -> tuple[DraftHead, list[str]]:
+    taps = check_taps(config.taps, target.num_layers) if config.taps else None
+    return build_head(read_checkpoint(_head_folder(name)), target, taps)
+
+
+def _head_folder(name: str) -> Path:
+    if name.startswith("asset:"):
+        return asset_path(*name.removeprefix("asset:").split("/"))
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return path
+    if name.count("/") != 1 or name.startswith((".", "/", "~")):
+        raise UserError(f"a head's folder or hub id expected, found {name!r}: check --draft")
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=list(HEAD_FILES)))
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"the head {name} could not be fetched ({reason}): check --draft and the network") from error
+
+
+def _generation_stop_ids(model: Any) -> list[int]:
+    """The model's own stop ids: one, several or none."""
+    eos = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    if eos is None:
+        return []
+    return list(eos) if isinstance(eos, list) else [eos]
+
+
+def _not_loaded(source: dict[str, Any], error: Exception) -> UserError:
+    name = source["pretrained_model_name_or_path"]
+    reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE") else ""
+    return UserError(f"the target {name} could not be loaded ({reason}): check --base and the network{offline}")
+
+
+class _quiet_transformers:  # noqa: N801  a context manager, used like a function
+    """Keeps transformers' progress bars and advice out of the terminal while something loads."""
+
+    def __enter__(self) -> None:
+        self._level = transformers.logging.get_verbosity()
+        transformers.logging.set_verbosity_error()
+        transformers.utils.logging.disable_progress_bar()
+
+    def __exit__(self, *_: object) -> None:
+        transformers.logging.set_verbosity(self._level)
+        transformers.utils.logging.enable_progress_bar()
+
+

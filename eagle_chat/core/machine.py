@@ -1,0 +1,83 @@
+"""What this machine is fast at: measured once, remembered in the cache folder."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+from eagle_chat.core.config import cache_root
+from eagle_chat.core.policies import expected_tokens
+
+ROWS = (1, 2, 4, 8, 16)
+REPEATS = 5
+WORKING_SET = 96 * 2**20
+"""Bytes of float32 weights that are gone through, more than caches hold, because a model's weights are not cached."""
+
+
+def best_cpu_dtype(hidden_size: int, intermediate_size: int, drafts: bool) -> torch.dtype:
+    """bfloat16 or float32, whichever gives more tokens per second on this CPU for matrices of these sizes.
+
+    Without a draft one row per forward counts; with one, the best trade of rows against expected tokens.
+    """
+    key = f"{_machine_key()} {hidden_size}x{intermediate_size} {'draft' if drafts else 'plain'}"
+    memory = cache_root() / "machine.json"
+    known = _read(memory)
+    if known.get(key) in ("bfloat16", "float32"):
+        chosen: torch.dtype = getattr(torch, known[key])
+        return chosen
+    rows = ROWS if drafts else (1,)
+    dtypes = (torch.float32, torch.bfloat16)
+    seconds = _measure(hidden_size, intermediate_size, rows, dtypes)
+    best = max(dtypes, key=lambda dtype: max(expected_tokens(count) / seconds[dtype, count] for count in rows))
+    _write(memory, known | {key: str(best).removeprefix("torch.")})
+    return best
+
+
+def _machine_key() -> str:
+    flags = torch.backends.cpu.get_cpu_capability()
+    return f"{platform.processor() or platform.machine()} {flags} {torch.get_num_threads()} threads torch {torch.__version__}"
+
+
+@torch.inference_mode()
+def _measure(
+    hidden_size: int, intermediate_size: int, rows: tuple[int, ...], dtypes: tuple[torch.dtype, ...]
+) -> dict[tuple[torch.dtype, int], float]:
+    """Median seconds of one pass over a working set of matrices, by dtype and rows, interleaved."""
+    count = max(2, WORKING_SET // (4 * hidden_size * intermediate_size))
+    base = torch.randn(intermediate_size, hidden_size)
+    weights = {dtype: [base.to(dtype).clone() for _ in range(count)] for dtype in dtypes}
+    taken: dict[tuple[torch.dtype, int], list[float]] = {(dtype, n): [] for dtype in dtypes for n in rows}
+    for repeat in range(REPEATS + 1):
+        for dtype, n in taken:
+            inputs = torch.ones(n, hidden_size, dtype=dtype)
+            start = time.perf_counter()
+            for weight in weights[dtype]:
+                torch.nn.functional.linear(inputs, weight)
+            if repeat > 0:  # the first round warms up
+                taken[dtype, n].append(time.perf_counter() - start)
+    return {key: statistics.median(values) for key, values in taken.items()}
+
+
+def _read(path: Path) -> dict[str, str]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}  # nothing remembered, or a damaged memory: measure again
+    return found if isinstance(found, dict) else {}
+
+
+def _write(path: Path, value: dict[str, str]) -> None:
+    # A memory that cannot be written costs a measurement at the next start, nothing else.
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
+            json.dump(value, file, indent=1)
+        os.replace(file.name, path)

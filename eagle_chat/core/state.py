@@ -1,0 +1,47 @@
+"""What one conversation leaves between turns: tokens, the target's cache, the head's cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from eagle_chat.core.cache import TreeCache
+
+
+@dataclass
+class DecodingState:
+    """`tokens`: committed ids; the newest has no cache entry yet. `pending` [n, F]: target features of the tokens
+    from the head's length on, which wait for the token after them.
+
+    Between cycles `cache.length == len(tokens) - 1` and, with a head, `head_cache.length + n == cache.length`. An
+    interrupt inside a step can leave these apart; `rewind` goes back to what is whole, so nothing else must care.
+    """
+
+    cache: TreeCache
+    head_cache: TreeCache | None
+    tokens: list[int] = field(default_factory=list)
+    pending: Tensor | None = None
+
+    def rewind(self, prompt: list[int], with_head: bool) -> int:
+        """Make `prompt` the tokens and keep what the caches already hold of it; the number of tokens kept.
+
+        At least the last prompt token is left to run, because its logits are needed. The head's entry t needs the
+        token t+1, so with a head one token less than the common prefix can be kept.
+        """
+        common = common_prefix(self.tokens, prompt)
+        keep = min(common, self.cache.length, len(prompt) - 1)
+        if self.head_cache is not None:
+            self.head_cache.truncate(max(common - 1, 0))
+            if with_head:
+                keep = min(keep, self.head_cache.length)
+                self.head_cache.truncate(keep)
+        self.cache.truncate(keep)
+        self.pending = None
+        self.tokens = list(prompt)
+        return keep
+
+
+def common_prefix(left: list[int], right: list[int]) -> int:
+    """Length of the longest common beginning."""
+    return next((at for at, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))

@@ -1,0 +1,147 @@
+"""The target: an unmodified transformers model, reached through three seams.
+
+The seams are an additive 4D mask with position ids, our own cache, and the hidden states it is asked for.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from eagle_chat.core import masks
+from eagle_chat.core.cache import TreeCache
+from eagle_chat.core.errors import UserError
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+DENSE_MASK_BACKENDS = ("sdpa", "eager")
+
+
+def cache_keyword(forward: Any) -> str:
+    """The name under which a transformers forward takes its cache (renamed during transformers 5)."""
+    return "cache" if "cache" in inspect.signature(forward).parameters else "past_key_values"
+
+
+def attention_windows(config: Any) -> dict[str, int | None]:
+    """For each kind of attention layer in the model, its window (None: sees everything).
+
+    UserError for kinds that cannot verify a tree: recurrent state, chunked attention.
+    """
+    window = getattr(config, "sliding_window", None)
+    kinds = set(getattr(config, "layer_types", None) or [SLIDING if window else FULL])
+    unknown = kinds - {FULL, SLIDING}
+    if unknown:
+        raise UserError(
+            f"layers of full or sliding attention expected, found {', '.join(sorted(unknown))} in "
+            f"{config.model_type}: a draft tree cannot be verified there, choose another target"
+        )
+    return {kind: window if kind == SLIDING else None for kind in sorted(kinds)}
+
+
+@dataclass(frozen=True)
+class TargetOutput:
+    """`logits` [R, V] for the rows asked for; `features` [M, F] where taps were given: those hidden states side by
+    side, F = len(taps) * H."""
+
+    logits: Tensor
+    features: Tensor | None
+
+
+class Target:
+    """Runs (tokens, positions, visibility, cache) -> logits and features. Batch 1."""
+
+    def __init__(self, model: Any, name: str) -> None:
+        config = model.config.get_text_config()
+        if config._attn_implementation not in DENSE_MASK_BACKENDS:
+            raise UserError(
+                f"an attention backend that takes a dense mask expected ({', '.join(DENSE_MASK_BACKENDS)}), found "
+                f"{config._attn_implementation}: a draft tree needs such a mask, use --attention sdpa"
+            )
+        self.model = model.eval()
+        self.name = name
+        self.config = config
+        self.windows = attention_windows(config)
+        self.dtype: torch.dtype = model.dtype
+        self.num_layers: int = config.num_hidden_layers
+        self.hidden_size: int = config.hidden_size
+        self.context_limit: int = config.max_position_embeddings
+        self.vocab_size: int = model.get_output_embeddings().weight.shape[0]
+        self._embedding: nn.Module = model.get_input_embeddings()
+        self._lm_head: nn.Module = model.get_output_embeddings()
+        self._input_device: torch.device = next(self._embedding.parameters()).device
+        self._output_device: torch.device = next(self._lm_head.parameters()).device
+        signature = inspect.signature(model.forward).parameters
+        self._cache_keyword = cache_keyword(model.forward)
+        self._last_only: dict[str, Any] = {"logits_to_keep": 1} if "logits_to_keep" in signature else {}
+
+    @property
+    def device(self) -> torch.device:
+        """Where logits and features appear: the device of the last layer."""
+        return self._output_device
+
+    def new_cache(self, capacity: int) -> TreeCache:
+        """An empty cache for this model with room for `capacity` tokens."""
+        return TreeCache(self.num_layers, capacity)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        among_new: Tensor,
+        cache: TreeCache,
+        taps: tuple[int, ...] = (),
+        last_only: bool = False,
+    ) -> TargetOutput:
+        """Run M new tokens [M] at `positions` [M] behind what the cache has filled, and leave them staged.
+
+        `among_new` bool [M, M] says who sees whom among them; all see the cached tokens, up to the layer's window.
+        `taps`: indices of transformers' `hidden_states` to return as features. `last_only`: logits of the last row
+        alone, [1, V], otherwise [M, V].
+        """
+        output = self.model(
+            input_ids=tokens.to(self._input_device)[None],
+            position_ids=positions.to(self._input_device)[None],
+            attention_mask=self._mask(among_new, positions, cache.filled),
+            use_cache=True,
+            output_hidden_states=bool(taps),
+            **{self._cache_keyword: cache},
+            **(self._last_only if last_only else {}),
+        )
+        cache.stage(tokens.shape[0])
+        logits = output.logits[0, -1:] if last_only else output.logits[0]
+        return TargetOutput(logits, self._features(output.hidden_states, taps) if taps else None)
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Input embeddings [M, H] of target ids [M], on the output device."""
+        embedded: Tensor = self._embedding(tokens.to(self._input_device))
+        return embedded.to(self._output_device)
+
+    def lm_head(self, hidden: Tensor) -> Tensor:
+        """Logits [M, V] of normed final hidden states [M, H], with the model's own scaling and soft cap."""
+        logits: Tensor = self._lm_head(hidden)
+        scaling = getattr(self.config, "logits_scaling", None)
+        if scaling:
+            logits = logits / scaling
+        cap = getattr(self.config, "final_logit_softcapping", None)
+        return torch.tanh(logits / cap) * cap if cap else logits
+
+    def _features(self, hidden_states: tuple[Tensor, ...], taps: tuple[int, ...]) -> Tensor:
+        chosen = [hidden_states[tap][0].to(self._output_device) for tap in taps]
+        return chosen[0] if len(chosen) == 1 else torch.cat(chosen, dim=-1)
+
+    def _mask(self, among_new: Tensor, positions: Tensor, num_cached: int) -> Tensor | dict[str, Tensor] | None:
+        """The mask for each kind of layer, or None where a single token sees everything."""
+        reach = num_cached + among_new.shape[0]
+        hidden = {kind: window for kind, window in self.windows.items() if window is not None and window < reach}
+        if among_new.shape[0] == 1 and not hidden:
+            return None
+        by_kind = {
+            kind: masks.additive(
+                masks.tree_visibility(among_new, positions, num_cached, hidden.get(kind)), self.dtype, self._input_device
+            )
+            for kind in self.windows
+        }
+        return by_kind if len(by_kind) > 1 else next(iter(by_kind.values()))

@@ -1,0 +1,131 @@
+"""Three lossless rules that decide which path of the draft tree the target accepts.
+
+Each walks from the root. `logits` [N, V] are the target's at every node, `position` is the absolute position of the
+root, so that the token after node i stands at `position + depth(i) + 1`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from eagle_chat.core import sampling
+from eagle_chat.core.config import SamplingConfig
+from eagle_chat.core.errors import EagleChatError
+from eagle_chat.core.sampling import Stream
+from eagle_chat.core.tree import DraftTree
+
+
+class UnusableLogitsError(EagleChatError):
+    """The target gave NaN or +inf where its next token was needed."""
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """`path`: slots from the root (0) to the last accepted node. `bonus`: the target's own token after it.
+    `choices`: by slot, the token chosen there. `uniforms`: by slot, the number a child was held against."""
+
+    path: list[int]
+    bonus: int
+    choices: dict[int, int]
+    uniforms: dict[int, float] = field(default_factory=dict)
+
+    def levels(self, children: list[list[int]]) -> list[bool]:
+        """For each depth where the path had drafted children to judge: whether one was accepted."""
+        return [node != self.path[-1] for node in self.path if children[node]]
+
+
+def verify(tree: DraftTree, logits: Tensor, position: int, config: SamplingConfig) -> Acceptance:
+    """Apply the rule that `config` names. UnusableLogitsError where even the root's row cannot be drawn from."""
+    if not sampling.is_usable(logits[0]):
+        raise UnusableLogitsError(
+            f"the target's logits at position {position} hold NaN or infinity, finite numbers were expected: "
+            "try --dtype float32 or bfloat16"
+        )
+    if config.verify == "rejection" and not config.greedy:
+        return _rejection(tree, logits, position, config)
+    return _coupled(tree, lambda slot, depth: sampling.draw(logits[slot], position + depth + 1, config), logits)
+
+
+def _coupled(tree: DraftTree, choose: Callable[[int, int], int], logits: Tensor) -> Acceptance:
+    """Descend while a child equals the target's own choice: its argmax, or its keyed draw."""
+    children = tree.children()
+    path, choices = [0], {}
+    while True:
+        slot = path[-1]
+        choice = choices[slot] = choose(slot, len(path) - 1)
+        match = next((child for child in children[slot] if tree.tokens[child] == choice), None)
+        # A node whose own row is broken is never accepted: its token is right, but nothing can follow it here.
+        if match is None or not sampling.is_usable(logits[match]):
+            return Acceptance(path, choice, choices)
+        path.append(match)
+
+
+def _rejection(tree: DraftTree, logits: Tensor, position: int, config: SamplingConfig) -> Acceptance:
+    """Speculative sampling (arXiv 2211.17192, Appendix A.1) over several children, tried in order.
+
+    Sampled children (those of a node with a proposal) are held against p/q and leave norm(max(0, p - q)) behind.
+    A deterministic choice has a point mass as q: held against p, leaves p without that token.
+    """
+    children = tree.children()
+    path: list[int] = [0]
+    choices: dict[int, int] = {}
+    uniforms: dict[int, float] = {}
+    while True:
+        slot = path[-1]
+        here = position + len(path)
+        p = sampling.warp(logits[slot], config).double().softmax(dim=-1)  # [V]
+        proposal = tree.proposals.get(slot)
+        q = _dense(proposal.log_q, proposal.ids, p) if proposal else None
+        accepted = None
+        for child in children[slot]:
+            token = tree.tokens[child]
+            limit = p[token] / q[token] if q is not None else p[token]
+            u = uniforms[child] = sampling.uniform(config.seed, Stream.ACCEPT, here, child)
+            if u < float(limit):
+                accepted = child
+                break
+            p, q = _after_refusal(p, q, token)
+        if accepted is not None and sampling.is_usable(logits[accepted]):
+            choices[slot] = tree.tokens[accepted]
+            path.append(accepted)
+            continue
+        if accepted is not None:
+            bonus = tree.tokens[accepted]
+        else:
+            noise = sampling.gumbel(config.seed, Stream.RESIDUAL, here, p.shape[0], p.device)
+            bonus = int((p.log() + noise).argmax())
+        choices[slot] = bonus
+        return Acceptance(path, bonus, choices, uniforms)
+
+
+def _dense(log_q: Tensor, ids: Tensor | None, like: Tensor) -> Tensor:
+    """A proposal as probabilities over the target's vocabulary, [V]."""
+    dense = torch.zeros_like(like)
+    values = log_q.to(like).exp()
+    if ids is None:
+        dense[: values.shape[0]] = values
+    else:
+        dense[ids] = values
+    return dense
+
+
+def _after_refusal(p: Tensor, q: Tensor | None, token: int) -> tuple[Tensor, Tensor | None]:
+    """What remains of p (and of q) once a child with `token` was refused; both renormalised."""
+    if q is None:
+        p = p.clone()
+        p[token] = 0.0
+        return _normalised(p), None
+    p = _normalised((p - q).clamp_(min=0.0))
+    q = q.clone()
+    q[token] = 0.0
+    return p, _normalised(q)
+
+
+def _normalised(p: Tensor) -> Tensor:
+    total = p.sum()
+    # Nothing left happens by rounding alone (p equal to q up to the last bit): then any refusal had chance 0.
+    return p / total if float(total) > 0.0 else torch.full_like(p, 1.0 / p.shape[0])

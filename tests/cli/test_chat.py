@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from eagle_chat.core.events import Committed
+from tests.cli import fake_engine
+from tests.cli.conftest import ROOT, Program, command_line
+
+if sys.platform == "win32":
+    pytest.skip("pseudo terminals are needed", allow_module_level=True)
+
+import pexpect
+
+
+def contents(messages: list[dict[str, str]]) -> list[str]:
+    return [f"{message['role']}: {message['content']}" for message in messages]
+
+
+def test_plain_lines_in_answers_out(program: Program) -> None:
+    ran = program(stdin="one\n\ntwo\n", notes=["same"])
+    assert (ran.code, ran.out) == (0, "Hello world.\nHello world.\n")
+    assert contents(ran.engine.asked[1]) == ["user: one", "assistant: Hello world.", "user: two"]
+    assert ran.engine.states[0] is ran.engine.states[1]
+    lines = ran.err.splitlines()
+    assert lines[:3] == ["loading smollm2 ...", "smollm2, head fake, cpu, float32", "note: same"]
+    assert sum(line.startswith("7 tok · ") for line in lines) == 2
+    assert len(lines) == 5
+
+
+def test_commands(program: Program) -> None:
+    ran = program(
+        "--system", "S", stdin="one\n/clear\ntwo\n/help\n/nonsense\n /quit\n/tmp/x is what?\n/quit\nno\n"
+    )
+    assert ran.code == 0
+    assert [contents(messages)[-1] for messages in ran.engine.asked] == [
+        "user: one",
+        "user: two",
+        "user:  /quit",
+        "user: /tmp/x is what?",
+    ]
+    assert contents(ran.engine.asked[1]) == ["system: S", "user: two"]
+    assert "/quit - leave" in ran.err
+    assert "unknown command /nonsense" in ran.err
+
+
+def test_an_answer_cut_by_the_budget_stays_in_the_conversation(program: Program) -> None:
+    ran = program(stdin="one\ntwo\n", pieces=["par"], held="tial", reason="length")
+    assert contents(ran.engine.asked[1])[1] == "assistant: partial"
+
+
+def test_a_failed_turn_leaves_the_conversation_as_it_was(program: Program) -> None:
+    ran = program(stdin="one\ntwo\n", stream_error=("UserError", "too long"))
+    assert ran.code == 2
+    assert [contents(messages) for messages in ran.engine.asked] == [["user: one"], ["user: two"]]
+    assert ran.err.count("error: too long\n") == 2
+
+
+def test_a_head_that_does_not_fit_is_said_once_in_a_conversation(program: Program) -> None:
+    ran = program(stdin="q\n" * 6, accepted=0, repeat=5)
+    assert ran.err.count("warning: this head does not seem to fit this target") == 1
+
+
+def test_no_input_at_all(program: Program) -> None:
+    ran = program(stdin="")
+    assert (ran.code, ran.out) == (0, "")
+
+
+@contextmanager
+def terminal(*argv: str, env: dict[str, str] | None = None, **script: Any) -> Iterator[pexpect.spawn[str]]:
+    command, *arguments = command_line(*argv, **script)
+    surroundings = {**os.environ, "TERM": "xterm", **(env or {})}
+    child = pexpect.spawn(
+        command,
+        arguments,
+        cwd=str(ROOT),
+        env=surroundings,
+        encoding="utf-8",
+        timeout=20,
+        dimensions=(24, 200),
+    )
+    try:
+        child.expect_exact("\n> ")
+        yield child
+    finally:
+        child.close(force=True)
+
+
+def leave(child: pexpect.spawn[str]) -> None:
+    child.sendeof()
+    child.expect(pexpect.EOF)
+    child.close()
+    assert (child.exitstatus, child.signalstatus) == (0, None)
+
+
+def test_a_conversation_in_a_terminal() -> None:
+    with terminal() as child:
+        child.sendline("hi")
+        child.expect_exact("Hello world.\r\n\x1b[2m7 tok · ")
+        child.expect_exact("seed 0\x1b[0m\r\n")
+        child.expect_exact("> ")
+        child.sendline("/quit")
+        child.expect(pexpect.EOF)
+        child.close()
+        assert child.exitstatus == 0
+
+
+@pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_no_colour_in_a_terminal(env: dict[str, str]) -> None:
+    with terminal(env=env) as child:
+        child.sendline("hi")
+        child.expect_exact("Hello world.\r\n7 tok · ")
+        child.expect_exact("seed 0\r\n")
+        leave(child)
+
+
+def test_ctrl_c_at_the_prompt_gives_a_hint_and_ctrl_d_leaves() -> None:
+    with terminal() as child:
+        for _ in range(2):
+            child.send("half a line")
+            child.sendintr()
+            child.expect_exact("(Ctrl-D or /quit leaves)")
+            child.expect_exact("> ")
+        child.sendline("hi")
+        child.expect_exact("Hello world.\r\n")
+        child.expect_exact("seed 0")
+        leave(child)
+
+
+@pytest.mark.parametrize("presses", [1, 2])
+def test_ctrl_c_stops_the_answer_and_keeps_it(presses: int) -> None:
+    with terminal(pieces=["word "], repeat=400, delay=0.1) as child:
+        child.sendline("go on")
+        child.expect_exact("word word ")
+        for _ in range(presses):
+            child.sendintr()
+        child.expect_exact("ended by cancelled")
+        shown = child.before
+        assert shown is not None
+        words = 2 + shown.count("word ")
+        assert words < 100
+        child.expect_exact("> ")
+        child.sendline("/quit")
+        child.expect(pexpect.EOF)
+
+
+class Typed(io.StringIO):
+    """Lines typed by a person whose terminal only shows stderr."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C in cycle 2 of every answer."""
+    real = fake_engine.committed
+
+    def interrupting(cycle: int, text: str, accepted: int = 1) -> Committed:
+        if cycle == 2:
+            signal.raise_signal(signal.SIGINT)
+        return real(cycle, text, accepted)
+
+    monkeypatch.setattr(fake_engine, "committed", interrupting)
+
+
+@pytest.mark.usefixtures("interrupted")
+def test_the_partial_answer_is_what_the_next_turn_sees(program: Program) -> None:
+    ran = program(stdin=Typed("one\ntwo\n"))
+    assert (ran.code, ran.out) == (0, "Hello world\nHello world\n")
+    assert contents(ran.engine.asked[1]) == ["user: one", "assistant: Hello world", "user: two"]
+    assert ran.engine.closed == 2
+    assert ran.engine.states[0] is ran.engine.states[1]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.usefixtures("interrupted")
+def test_ctrl_c_ends_a_chat_from_a_pipe(program: Program) -> None:
+    ran = program(stdin="one\ntwo\n")
+    assert (ran.code, ran.out) == (130, "Hello world\n")
+
+
+def test_ctrl_c_while_the_figures_are_drawn(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    def drawing(*_: object, **__: object) -> str:
+        signal.raise_signal(signal.SIGINT)
+        return "figures"
+
+    monkeypatch.setattr("eagle_chat.core.metrics.Metrics.stats_line", drawing)
+    ran = program(stdin=Typed("one\ntwo\n"))
+    assert (ran.code, ran.out) == (0, "Hello world.\nHello world.\n")
+
+
+def test_ctrl_c_that_interrupts_the_reading(program: Program) -> None:
+    class Interrupted(Typed):
+        def readline(self, *_: object) -> str:  # type: ignore[override]
+            if self.tell() == 0:
+                self.seek(4)
+                raise KeyboardInterrupt
+            return super().readline()
+
+    ran = program(stdin=Interrupted("one\ntwo\n"))
+    assert ran.code == 0
+    assert [contents(messages) for messages in ran.engine.asked] == [["user: two"]]
+    assert "(Ctrl-D or /quit leaves)" in ran.err
+
+
+def test_insisting_ends_the_program_at_once(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stuck(*_: object) -> Committed:
+        while True:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(fake_engine, "committed", stuck)
+    ran = program(stdin=Typed("one\ntwo\n"))
+    assert (ran.code, ran.out) == (130, "")
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_typed_questions_with_the_answers_in_a_file(tmp_path: Any) -> None:
+    words = " ".join(f"'{word}'" for word in command_line(pieces=["answer"]))
+    child = pexpect.spawn(
+        "/bin/sh", ["-c", f"{words} > {tmp_path}/out"], cwd=str(ROOT), encoding="utf-8", timeout=20
+    )
+    child.expect_exact("\n> ")
+    child.sendline("q")
+    child.expect_exact("1 tok")
+    leave(child)
+    assert (tmp_path / "out").read_text() == "answer\n"
+
+
+def test_text_of_the_terminal_is_data() -> None:
+    with terminal(echo=True) as child:
+        child.sendline("[INST] :smile: [bold]x")
+        child.expect_exact(json.dumps([{"role": "user", "content": "[INST] :smile: [bold]x"}]))
+        leave(child)
