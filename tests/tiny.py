@@ -16,7 +16,6 @@ from eagle_chat.core.engine import Engine
 from eagle_chat.core.events import Committed, Event, Finished
 from eagle_chat.core.heads.base import DraftHead
 from eagle_chat.core.heads.checkpoint import Checkpoint, build_head
-from eagle_chat.core.heads.spec import HeadSpec
 from eagle_chat.core.target import Target
 
 VOCAB, HIDDEN, LAYERS = 97, 32, 8
@@ -40,7 +39,11 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "mistral-window": ("MistralConfig", {"sliding_window": 8}),
     "gemma3": (
         "Gemma3TextConfig",
-        {"sliding_window": 8, "layer_types": ["sliding_attention"] * 5 + ["full_attention"] * 3, "query_pre_attn_scalar": 8},
+        {
+            "sliding_window": 8,
+            "layer_types": ["sliding_attention"] * 5 + ["full_attention"] * 3,
+            "query_pre_attn_scalar": 8,
+        },
     ),
     "mixtral": ("MixtralConfig", {"num_local_experts": 4, "num_experts_per_tok": 2}),
 }

@@ -18,7 +18,7 @@ GROWTH_STEP = 256
 """Capacity grows in multiples of this many tokens."""
 
 
-class TreeCacheLayer(CacheLayerMixin):
+class TreeCacheLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]  # its class hook is untyped
     """Keys and values of one layer, [1, kv heads, capacity, head dim], of which the first `filled` are in use."""
 
     is_compileable = False
@@ -26,7 +26,7 @@ class TreeCacheLayer(CacheLayerMixin):
     is_croppable = False
 
     def __init__(self, owner: TreeCache) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.owner = owner
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
@@ -35,9 +35,7 @@ class TreeCacheLayer(CacheLayerMixin):
         self.values = _empty_like(value_states, self.owner.capacity)
         self.is_initialized = True
 
-    def update(
-        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[Tensor, Tensor]:
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         """Write M new tokens, [1, heads, M, dim], behind the filled ones; views of everything up to their end."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
@@ -91,7 +89,8 @@ class TreeCache(Cache):
         self.length = 0
         self.filled = 0
         self.capacity = 0
-        super().__init__(layers=[TreeCacheLayer(self) for _ in range(num_layers)])
+        self.tree_layers = [TreeCacheLayer(self) for _ in range(num_layers)]
+        super().__init__(layers=list(self.tree_layers))
         self.reserve(capacity)
 
     def reserve(self, num_tokens: int) -> None:
@@ -99,7 +98,7 @@ class TreeCache(Cache):
         if num_tokens <= self.capacity:
             return
         capacity = -(-num_tokens // GROWTH_STEP) * GROWTH_STEP
-        for layer in self.layers:
+        for layer in self.tree_layers:
             layer.resize(capacity, self.filled)
         self.capacity = capacity
 
@@ -110,9 +109,8 @@ class TreeCache(Cache):
     def commit(self, path: list[int]) -> None:
         """Keep the staged tokens `path` (offsets from `length`, ascending) and forget the other staged ones."""
         if path != list(range(len(path))):
-            device = next(layer.keys.device for layer in self.layers if layer.is_initialized)
-            rows = torch.tensor(path, device=device) + self.length
-            for layer in self.layers:
+            rows = torch.tensor(path) + self.length
+            for layer in self.tree_layers:
                 if layer.is_initialized:  # layers that share another's keys never see an update
                     layer.keep(rows, self.length)
         self.length += len(path)

@@ -110,9 +110,7 @@ class Chat:
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Text for people: special tokens left out, spaces as they are."""
-        text: str = self.tokenizer.decode(
-            list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
-        )
+        text: str = self.tokenizer.decode(list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return text
 
     def text(self, token_ids: Sequence[int]) -> str:

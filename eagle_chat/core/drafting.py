@@ -139,7 +139,7 @@ class _Growth:
             self._proposals.append((self._run_ids, self._log_probs))
 
     def _ranked(self, count: int) -> tuple[Tensor, Tensor]:
-        """For each node run last, its best (or sampled) `count` children: log-probabilities and draft ids, [R, count]."""
+        """For each node run last, the best (or sampled) `count` children: log-probabilities, draft ids, [R, count]."""
         if self._sampled is None:
             best = self._log_probs.topk(count, dim=-1)
             return best.values, best.indices

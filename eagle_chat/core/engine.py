@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -84,7 +84,7 @@ class Engine:
         tree: TreeConfig | None = None,
         state: DecodingState | None = None,
         trace: bool = False,
-    ) -> Iterator[Event]:
+    ) -> Generator[Event, None, None]:
         """Answer a conversation, or continue token ids, as events. See `events` for their order.
 
         `state` is that of the conversation (None: a fresh one); what it holds of the prompt is not computed again.
@@ -236,7 +236,14 @@ class _Run:
         seconds = laps.seconds
         events.append(
             Committed(
-                self.cycles, offered[: cut.keep], origins, cut.text, len(tree), len(acceptance.path) - 1, seconds, levels
+                self.cycles,
+                offered[: cut.keep],
+                origins,
+                cut.text,
+                len(tree),
+                len(acceptance.path) - 1,
+                seconds,
+                levels,
             )
         )
         return events
@@ -262,12 +269,11 @@ class _Run:
         next_tokens = torch.tensor(state.tokens[at + 1 : at + 1 + count], device=self.head.device)
         positions = torch.arange(at, at + count, device=self.head.device)
         among_new = masks.causal_matrix(count).to(self.head.device) if count > 1 else None
-        hidden = self.head(
-            next_tokens, self.head.fuse(state.pending[:count]), positions, among_new, state.head_cache
-        )
+        hidden = self.head(next_tokens, self.head.fuse(state.pending[:count]), positions, among_new, state.head_cache)
         state.head_cache.commit(list(range(count)))
         state.pending = state.pending[count:]
-        return hidden[-1:]
+        last: Tensor = hidden[-1:]
+        return last
 
     def _reserve(self, num_tokens: int) -> None:
         self.state.cache.reserve(num_tokens + self.policy.max_nodes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ def load_engine(config: LoadConfig) -> Engine:
     head_name = _head_name(config, entry)
     device = _device(config.device)
     target = _load_target(source, config, device, drafts=head_name is not None)
-    tokenizer = _load_tokenizer(source, config)
+    tokenizer = _load_tokenizer(source)
     template = config.template or (entry.template if entry and not tokenizer.chat_template else None)
     chat = Chat(tokenizer, _generation_stop_ids(target.model), template)
     head, notes = (None, []) if head_name is None else _load_head(head_name, target, config)
@@ -93,11 +94,11 @@ def _load_target(source: dict[str, Any], config: LoadConfig, device: torch.devic
     with _quiet_transformers():
         try:
             arguments["dtype"] = _dtype(source, config, device, drafts)
-            model = AutoModelForCausalLM.from_pretrained(**arguments)
+            model: Any = AutoModelForCausalLM.from_pretrained(**arguments)
         except (OSError, ValueError, KeyError) as error:
             raise _not_loaded(source, error) from error
     if config.device_map is None and not (config.load_in_8bit or config.load_in_4bit):
-        model = model.to(device)
+        model.to(device)
     return Target(model, config.base)
 
 
@@ -112,7 +113,7 @@ def _dtype(source: dict[str, Any], config: LoadConfig, device: torch.device, dra
     return stored if isinstance(stored, torch.dtype) else torch.float16
 
 
-def _load_tokenizer(source: dict[str, Any], config: LoadConfig) -> Any:
+def _load_tokenizer(source: dict[str, Any]) -> Any:
     with _quiet_transformers():
         try:
             return AutoTokenizer.from_pretrained(**source)
@@ -163,11 +164,9 @@ class _quiet_transformers:  # noqa: N801  a context manager, used like a functio
 
     def __enter__(self) -> None:
         self._level = transformers.logging.get_verbosity()
-        transformers.logging.set_verbosity_error()
-        transformers.utils.logging.disable_progress_bar()
+        transformers.logging.set_verbosity(logging.ERROR)
+        transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
     def __exit__(self, *_: object) -> None:
         transformers.logging.set_verbosity(self._level)
-        transformers.utils.logging.enable_progress_bar()
-
-
+        transformers.utils.logging.enable_progress_bar()  # type: ignore[no-untyped-call]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import platform
 import statistics
 import tempfile
@@ -42,8 +41,9 @@ def best_cpu_dtype(hidden_size: int, intermediate_size: int, drafts: bool) -> to
 
 
 def _machine_key() -> str:
-    flags = torch.backends.cpu.get_cpu_capability()
-    return f"{platform.processor() or platform.machine()} {flags} {torch.get_num_threads()} threads torch {torch.__version__}"
+    cpu = platform.processor() or platform.machine()
+    threads = torch.get_num_threads()
+    return f"{cpu} {torch.backends.cpu.get_cpu_capability()} {threads} threads torch {torch.__version__}"
 
 
 @torch.inference_mode()
@@ -80,4 +80,4 @@ def _write(path: Path, value: dict[str, str]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
             json.dump(value, file, indent=1)
-        os.replace(file.name, path)
+        Path(file.name).replace(path)

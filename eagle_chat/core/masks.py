@@ -41,8 +41,8 @@ def tree_visibility(
     """What each new token may attend to: bool [M, L + S] for L = `num_cached` tokens before S others.
 
     `among_new` [M, S]: visibility among the others, usually the M new ones themselves. `positions` [M]: position ids
-    of the new tokens; the cached ones have 0..L-1. `window` W: a query at position p sees positions above p - W only (sliding-window attention,
-    Mistral, section 2.1), which counts positions, not places in the flattened tree.
+    of the new tokens; the cached ones have 0..L-1. `window` W: a query at position p sees positions above p - W only
+    (sliding-window attention), which counts positions, not places in the flattened tree.
     """
     device = among_new.device
     cached = torch.ones(among_new.shape[0], num_cached, dtype=torch.bool, device=device)

@@ -117,9 +117,7 @@ class Metrics:
             },
             "tau": self.tau,
             "cycles": self.cycles,
-            "accept_lengths": {
-                str(length): self._accept_lengths[length] for length in sorted(self._accept_lengths)
-            },
+            "accept_lengths": {str(length): self._accept_lengths[length] for length in sorted(self._accept_lengths)},
             "accept_by_depth": self.accept_by_depth,
             "seconds": self.seconds,
             "tokens_per_second": self.tokens_per_second,
@@ -137,9 +135,7 @@ class Metrics:
         if self.tau is not None:
             parts.append(f"{'tau' if ascii else 'τ'} {self.tau:.2f} ({self.cycles} cycles)")
         if self.accept_by_depth:
-            parts.append(
-                "accept " + "/".join(f"{share:.2f}" for share in self.accept_by_depth[:SHOWN_DEPTHS])
-            )
+            parts.append("accept " + "/".join(f"{share:.2f}" for share in self.accept_by_depth[:SHOWN_DEPTHS]))
         spent = sum(self._seconds[stage] for stage in STAGES)
         if spent > 0:
             shares = (f"{stage} {self._seconds[stage] / spent:.0%}" for stage in ("draft", "verify"))

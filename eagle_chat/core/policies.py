@@ -60,7 +60,9 @@ def resolve(
     return _dynamic(filled, head, choose_nodes)
 
 
-def _chain(asked: TreeConfig, filled: dict[str, int], choose_nodes: ChooseNodes) -> tuple[Policy, TreeConfig, list[str]]:
+def _chain(
+    asked: TreeConfig, filled: dict[str, int], choose_nodes: ChooseNodes
+) -> tuple[Policy, TreeConfig, list[str]]:
     depth, notes = filled["depth"], []
     if asked.total_tokens == AUTO_NODES:
         depth = max(1, choose_nodes(depth + 1) - 1)
@@ -79,7 +81,9 @@ def _shorter_chain(asked: TreeConfig, notes: list[str]) -> int:
     if asked.depth is None:
         return by_nodes
     depth = min(asked.depth, by_nodes)
-    notes.append(f"a chain of depth {asked.depth} has {asked.depth + 1} nodes: {depth + 1} used instead of {by_nodes + 1}")
+    notes.append(
+        f"a chain of depth {asked.depth} has {asked.depth + 1} nodes: {depth + 1} used instead of {by_nodes + 1}"
+    )
     return depth
 
 

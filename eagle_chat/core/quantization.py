@@ -20,12 +20,12 @@ def quantization_config(config: LoadConfig) -> Any:
     import torch
     from transformers import BitsAndBytesConfig
 
-    if config.load_in_8bit:
-        return BitsAndBytesConfig(load_in_8bit=True, llm_int8_threshold=0.0)
-    compute = torch.bfloat16 if config.dtype == "auto" else getattr(torch, config.dtype)
-    return BitsAndBytesConfig(
-        load_in_4bit=True,
-        bnb_4bit_quant_type="nf4",
-        bnb_4bit_use_double_quant=True,
-        bnb_4bit_compute_dtype=compute,
-    )
+    options: dict[str, Any] = {"load_in_8bit": True, "llm_int8_threshold": 0.0}
+    if config.load_in_4bit:
+        options = {
+            "load_in_4bit": True,
+            "bnb_4bit_quant_type": "nf4",
+            "bnb_4bit_use_double_quant": True,
+            "bnb_4bit_compute_dtype": torch.bfloat16 if config.dtype == "auto" else getattr(torch, config.dtype),
+        }
+    return BitsAndBytesConfig(**options)  # type: ignore[no-untyped-call]

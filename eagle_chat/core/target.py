@@ -55,10 +55,11 @@ class Target:
 
     def __init__(self, model: Any, name: str) -> None:
         config = model.config.get_text_config()
-        if config._attn_implementation not in DENSE_MASK_BACKENDS:
+        backend = config._attn_implementation  # noqa: SLF001  no public getter exists
+        if backend not in DENSE_MASK_BACKENDS:
             raise UserError(
                 f"an attention backend that takes a dense mask expected ({', '.join(DENSE_MASK_BACKENDS)}), found "
-                f"{config._attn_implementation}: a draft tree needs such a mask, use --attention sdpa"
+                f"{backend}: a draft tree needs such a mask, use --attention sdpa"
             )
         self.model = model.eval()
         self.name = name
@@ -140,7 +141,9 @@ class Target:
             return None
         by_kind = {
             kind: masks.additive(
-                masks.tree_visibility(among_new, positions, num_cached, hidden.get(kind)), self.dtype, self._input_device
+                masks.tree_visibility(among_new, positions, num_cached, hidden.get(kind)),
+                self.dtype,
+                self._input_device,
             )
             for kind in self.windows
         }

@@ -8,7 +8,7 @@ from torch import Tensor
 from eagle_chat.core import sampling
 from eagle_chat.core.chat import Chat
 from eagle_chat.core.config import SamplingConfig
-from eagle_chat.core.events import DraftNode, Drafted, Origin, Status, Verified, VerifiedNode
+from eagle_chat.core.events import Drafted, DraftNode, Origin, Status, Verified, VerifiedNode
 from eagle_chat.core.masks import depths
 from eagle_chat.core.tree import DraftTree, Drawn
 from eagle_chat.core.verification import Acceptance

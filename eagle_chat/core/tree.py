@@ -23,7 +23,7 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Drawn:
-    """Every node a policy considered, kept or not, in the order drafted; for views. `slots[i]`: row in the tree, or -1."""
+    """Every node a policy considered, kept or not, in the order drafted. `slots[i]`: row in the tree, or -1."""
 
     tokens: list[int]
     parents: list[int]

@@ -95,6 +95,7 @@ def terminal(*argv: str, env: dict[str, str] | None = None, **script: Any) -> It
 
 
 def leave(child: pexpect.spawn[str]) -> None:
+    child.expect_exact("> ")  # what is typed before may be lost while the terminal's mode changes
     child.sendeof()
     child.expect(pexpect.EOF)
     child.close()

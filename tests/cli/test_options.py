@@ -34,8 +34,8 @@ def test_all_flags_arrive(program: Program) -> None:
     flags = (
         "--base X --draft none --policy static --depth 3 --top-k 4 --total-tokens -1 --temperature 0.7 "
         "--top-p 0.9 --sample-top-k 40 --min-p 0.1 --seed 7 --verify rejection --max-new-tokens 9 --stop a "
-        "--stop b --ignore-stop-ids --dtype float32 --device cpu --device-map auto --load-in-4bit --revision r "
-        "--template t --attention eager --taps 2,15,27 --system S"
+        "--stop b --ignore-stop-ids --dtype float32 --device cpu --device-map auto --load-in-4bit "
+        "--revision r --template t --attention eager --taps 2,15,27 --system S"
     )
     engine = program("generate", "-p", "q", *flags.split()).engine
     assert engine.load == LoadConfig(

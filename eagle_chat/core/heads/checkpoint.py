@@ -73,7 +73,7 @@ def _canonical(name: str) -> str:
 
 
 def architecture_of(tensors: dict[str, Tensor]) -> str:
-    """"eagle" or "eagle3", from the tensors' names. HeadMismatchError where they are neither's."""
+    """ "eagle" or "eagle3", from the tensors' names. HeadMismatchError where they are neither's."""
     if "fc.weight" not in tensors:
         if any(name.startswith("layers.1.") for name in tensors):
             raise HeadMismatchError("a draft head expected, found a whole model (no fc.weight): check --draft")
@@ -81,7 +81,9 @@ def architecture_of(tensors: dict[str, Tensor]) -> str:
     return "eagle3" if any(name.endswith("hidden_norm.weight") for name in tensors) else "eagle"
 
 
-def build_head(checkpoint: Checkpoint, target: Target, taps: tuple[int, int, int] | None = None) -> tuple[DraftHead, list[str]]:
+def build_head(
+    checkpoint: Checkpoint, target: Target, taps: tuple[int, int, int] | None = None
+) -> tuple[DraftHead, list[str]]:
     """The head for this target, in its dtype, on its last device; and notes for people (surplus tensors).
 
     HeadMismatchError where it does not fit, naming what was expected and found.

@@ -13,7 +13,7 @@ from eagle_chat.core.heads.spec import HeadSpec
 from eagle_chat.core.target import cache_keyword
 
 
-class Eagle3Layer(LlamaDecoderLayer):  # type: ignore[misc]  # transformers is untyped
+class Eagle3Layer(LlamaDecoderLayer):  # type: ignore[no-untyped-call]  # its class hook is untyped
     """A Llama layer whose attention reads [norm(embedding), norm(hidden)] while the residual keeps the hidden."""
 
     def __init__(self, spec: HeadSpec) -> None:

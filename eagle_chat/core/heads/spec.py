@@ -63,7 +63,7 @@ class HeadSpec:
             mlp_bias=self.mlp_bias,
             vocab_size=self.vocab_size,
         )
-        config._attn_implementation = "sdpa"
+        config._attn_implementation = "sdpa"  # noqa: SLF001  no public setter exists
         return config
 
 

@@ -25,9 +25,12 @@ def draft_ids(d2t: Tensor | None, t2d: Tensor | None, draft_size: int, target_si
         raise _broken(f"{draft_size} offsets expected in d2t, found shape {tuple(d2t.shape)}")
     ids = torch.arange(draft_size) + d2t.long()
     if int(ids.min()) < 0 or int(ids.max()) >= target_size:
-        raise _broken(f"target ids of 0 to {target_size - 1} expected from d2t, found {int(ids.min())}..{int(ids.max())}")
-    if ids.unique().shape[0] != draft_size:
-        raise _broken(f"{draft_size} different target ids expected from d2t, found {ids.unique().shape[0]}")
+        raise _broken(
+            f"target ids of 0 to {target_size - 1} expected from d2t, found {int(ids.min())}..{int(ids.max())}"
+        )
+    distinct = len(set(ids.tolist()))
+    if distinct != draft_size:
+        raise _broken(f"{draft_size} different target ids expected from d2t, found {distinct}")
     if t2d is None:
         if not bool(d2t.any()):
             raise _broken("offsets expected in d2t, found only zeros and no t2d beside it")
