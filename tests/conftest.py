@@ -5,8 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from eagle_chat.core.embedded import ensure_embedded
+
+# Tiny matrices: a second thread costs more in waiting than it gives.
+torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

@@ -71,9 +71,7 @@ def generate(
         typer.Option("--prompt", "-p", metavar="TEXT", help="The question; text piped in is appended to it."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object with text and figures.")] = False,
-    as_jsonl: Annotated[
-        bool, typer.Option("--jsonl", help="One event a line: a recording of the run.")
-    ] = False,
+    as_jsonl: Annotated[bool, typer.Option("--jsonl", help="One event a line: a recording of the run.")] = False,
 ) -> None:
     """Answer one question and exit."""
     from eagle_chat.cli.generate import run

@@ -35,37 +35,25 @@ from eagle_chat.core.errors import UserError
 class Given:
     """The shared options as a person gave them; None: not given."""
 
-    base: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Target: alias, hub id, folder or GGUF file.")
-    ] = None
+    base: Annotated[str | None, typer.Option(metavar="NAME", help="Target: alias, hub id, folder or GGUF file.")] = None
     draft: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME", help="Draft head: hub id, folder, or none. Without it: the target's own head."
-        ),
+        typer.Option(metavar="NAME", help="Draft head: hub id, folder, or none. Without it: the target's own head."),
     ] = None
-    policy: Annotated[
-        PolicyName | None, typer.Option(help="How to draft. Without it: what suits the head.")
-    ] = None
+    policy: Annotated[PolicyName | None, typer.Option(help="How to draft. Without it: what suits the head.")] = None
     depth: Annotated[int | None, typer.Option(help="Most drafted tokens on one path.")] = None
-    top_k: Annotated[int | None, typer.Option(help="Children of each expanded node of the draft tree.")] = (
-        None
-    )
+    top_k: Annotated[int | None, typer.Option(help="Children of each expanded node of the draft tree.")] = None
     total_tokens: Annotated[
         int | None, typer.Option(help="Nodes sent to the target, root included; -1 chooses by measurement.")
     ] = None
     temperature: Annotated[float | None, typer.Option(help="0 is greedy.")] = None
     top_p: Annotated[float | None, typer.Option(help="Sample from this share of the probability.")] = None
-    sample_top_k: Annotated[int | None, typer.Option(help="Sample from this many best tokens; 0 is off.")] = (
+    sample_top_k: Annotated[int | None, typer.Option(help="Sample from this many best tokens; 0 is off.")] = None
+    min_p: Annotated[float | None, typer.Option(help="Drop tokens below this share of the best one's probability.")] = (
         None
     )
-    min_p: Annotated[
-        float | None, typer.Option(help="Drop tokens below this share of the best one's probability.")
-    ] = None
     seed: Annotated[int | None, typer.Option(help="The same seed gives the same text.")] = None
-    verify: Annotated[
-        VerifyRule | None, typer.Option(help="Lossless rule for drafts above temperature 0.")
-    ] = None
+    verify: Annotated[VerifyRule | None, typer.Option(help="Lossless rule for drafts above temperature 0.")] = None
     max_new_tokens: Annotated[int | None, typer.Option(help="Longest answer, in tokens.")] = None
     stop: Annotated[
         list[str] | None,
@@ -87,9 +75,7 @@ class Given:
     load_in_4bit: Annotated[
         bool | None, typer.Option("--load-in-4bit/--no-load-in-4bit", help="Quantise the target to 4 bits.")
     ] = None
-    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of the target on the hub.")] = (
-        None
-    )
+    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of the target on the hub.")] = None
     template: Annotated[
         str | None,
         typer.Option(metavar="FAMILY", help="Prompt format, where the tokenizer has none or a wrong one."),
@@ -97,17 +83,15 @@ class Given:
     attention: Annotated[AttentionName | None, typer.Option(help="How the target computes attention.")] = None
     taps: Annotated[
         str | None,
-        typer.Option(
-            metavar="A,B,C", help="Hidden states an EAGLE-3 head reads. Without it: as its checkpoint says."
-        ),
+        typer.Option(metavar="A,B,C", help="Hidden states an EAGLE-3 head reads. Without it: as its checkpoint says."),
     ] = None
     system: Annotated[
         str | None,
         typer.Option(metavar="TEXT", help="System message. Without it: the model's own, if it has one."),
     ] = None
-    config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="TOML file with defaults for these options.")
-    ] = None
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="TOML file with defaults for these options.")] = (
+        None
+    )
 
     def over(self, other: Self | None) -> Self:
         """These options, and those of `other` where nothing is given here."""
@@ -178,9 +162,7 @@ def shared_options(command: Callable[..., None]) -> Callable[..., None]:
     """
     own = list(inspect.signature(command, eval_str=True).parameters.values())
     shared = [
-        inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_with_default(name, hint)
-        )
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_with_default(name, hint))
         for name, hint in get_type_hints(Given, include_extras=True).items()
     ]
 

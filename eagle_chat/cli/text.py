@@ -17,9 +17,7 @@ from typing import TextIO
 LONGEST_SEQUENCE = 256
 """Characters after which an escape sequence without an end is taken for text."""
 
-_STRING_START = (
-    r"(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])"  # OSC, DCS, SOS, PM, APC: a text for the terminal follows
-)
+_STRING_START = r"(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])"  # OSC, DCS, SOS, PM, APC: a text for the terminal follows
 _STRING_BODY = rf"[^\x07\x1b\x9c]{{0,{LONGEST_SEQUENCE}}}"
 _CSI = r"(?:\x1b\[|\x9b)[0-?]*[ -/]*"  # colours, cursor movement; ends with one more character
 _SEQUENCE = re.compile(

@@ -266,6 +266,8 @@ class _Run:
         assert self.head is not None and state.head_cache is not None and state.pending is not None
         at = state.head_cache.length
         count = min(state.pending.shape[0], len(state.tokens) - 1 - at)
+        if count == 0:  # a prefill of one token: the token after it is not known yet
+            return state.pending[:0]
         next_tokens = torch.tensor(state.tokens[at + 1 : at + 1 + count], device=self.head.device)
         positions = torch.arange(at, at + count, device=self.head.device)
         among_new = masks.causal_matrix(count).to(self.head.device) if count > 1 else None

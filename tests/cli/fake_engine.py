@@ -124,9 +124,7 @@ def committed(cycle: int, text: str, accepted: int = 1) -> Committed:
         return Committed(0, [100], ["target"], text, 0, 0, {"prefill": 0.42})
     tokens = [100 + cycle] * (accepted + 1)
     levels = [True] * accepted + [False]
-    return Committed(
-        cycle, tokens, ["draft"] * accepted + ["target"], text, 8, accepted, dict(SECONDS), levels
-    )
+    return Committed(cycle, tokens, ["draft"] * accepted + ["target"], text, 8, accepted, dict(SECONDS), levels)
 
 
 def traced(cycle: int, text: str) -> Iterator[Event]:
@@ -162,5 +160,5 @@ if __name__ == "__main__":
 
     # Whoever runs the tests in the background may have Ctrl-C ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    eagle_chat.load_engine = Loader(Script(**json.loads(sys.argv[1])))
+    vars(eagle_chat)["load_engine"] = Loader(Script(**json.loads(sys.argv[1])))
     sys.exit(main(sys.argv[2:]))

@@ -22,9 +22,7 @@ def test_help_and_version_import_nothing_heavy(argv: list[str], heavy: set[str])
         "import sys; from eagle_chat.cli.app import main; code = main(sys.argv[1:]);"
         f"sys.stderr.write(' '.join(name for name in {heavy} if name in sys.modules)); sys.exit(code)"
     )
-    ran = subprocess.run(
-        [sys.executable, "-c", script, *argv], capture_output=True, text=True, cwd=ROOT, timeout=60
-    )
+    ran = subprocess.run([sys.executable, "-c", script, *argv], capture_output=True, text=True, cwd=ROOT, timeout=60)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert "eagle-chat" in ran.stdout
 

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -37,9 +38,7 @@ def test_plain_lines_in_answers_out(program: Program) -> None:
 
 
 def test_commands(program: Program) -> None:
-    ran = program(
-        "--system", "S", stdin="one\n/clear\ntwo\n/help\n/nonsense\n /quit\n/tmp/x is what?\n/quit\nno\n"
-    )
+    ran = program("--system", "S", stdin="one\n/clear\ntwo\n/help\n/nonsense\n /quit\n/tmp/x is what?\n/quit\nno\n")
     assert ran.code == 0
     assert [contents(messages)[-1] for messages in ran.engine.asked] == [
         "user: one",
@@ -127,6 +126,8 @@ def test_ctrl_c_at_the_prompt_gives_a_hint_and_ctrl_d_leaves() -> None:
     with terminal() as child:
         for _ in range(2):
             child.send("half a line")
+            child.expect_exact("half a line")
+            time.sleep(0.2)  # Python's `input` misses a Ctrl-C in the very moment it works on a key
             child.sendintr()
             child.expect_exact("(Ctrl-D or /quit leaves)")
             child.expect_exact("> ")
@@ -226,9 +227,7 @@ def test_insisting_ends_the_program_at_once(program: Program, monkeypatch: pytes
 
 def test_typed_questions_with_the_answers_in_a_file(tmp_path: Any) -> None:
     words = " ".join(f"'{word}'" for word in command_line(pieces=["answer"]))
-    child = pexpect.spawn(
-        "/bin/sh", ["-c", f"{words} > {tmp_path}/out"], cwd=str(ROOT), encoding="utf-8", timeout=20
-    )
+    child = pexpect.spawn("/bin/sh", ["-c", f"{words} > {tmp_path}/out"], cwd=str(ROOT), encoding="utf-8", timeout=20)
     child.expect_exact("\n> ")
     child.sendline("q")
     child.expect_exact("1 tok")

@@ -12,9 +12,7 @@ from eagle_chat.core.events import Committed, Drafted, Event, Finished, Started,
 from eagle_chat.core.metrics import Metrics
 from tests.cli.conftest import ROOT, Program, command_line, run_process
 
-STATS = (
-    "7 tok · 20.0 tok/s · τ 2.00 (3 cycles) · accept 1.00/0.00 · draft 20% verify 70% · TTFT 0.42s · seed 0"
-)
+STATS = "7 tok · 20.0 tok/s · τ 2.00 (3 cycles) · accept 1.00/0.00 · draft 20% verify 70% · TTFT 0.42s · seed 0"
 
 
 def events(text: str) -> list[Event]:
@@ -86,9 +84,7 @@ def test_undecodable_bytes_reach_the_engine_as_replacements() -> None:
 
 
 @pytest.mark.parametrize("argv", [(), ("-p", ""), ("-p", " \n")])
-def test_no_prompt_is_a_usage_error_before_anything_is_loaded(
-    program: Program, argv: tuple[str, ...]
-) -> None:
+def test_no_prompt_is_a_usage_error_before_anything_is_loaded(program: Program, argv: tuple[str, ...]) -> None:
     ran = program("generate", *argv)
     assert (ran.code, ran.out, ran.engines) == (2, "", [])
     assert ran.err == "error: a prompt expected, found none: give -p TEXT, or pipe text in\n"
@@ -179,8 +175,6 @@ def test_a_full_disk_is_one_line() -> None:
 def test_closed_streams() -> None:
     words = " ".join(f"'{word}'" for word in command_line("generate", "-p", "q"))
     for closed in ("<&-", ">&-", "2>&-", "<&- >&- 2>&-"):
-        ran = subprocess.run(
-            ["/bin/sh", "-c", f"{words} {closed}"], capture_output=True, cwd=ROOT, timeout=60
-        )
+        ran = subprocess.run(["/bin/sh", "-c", f"{words} {closed}"], capture_output=True, cwd=ROOT, timeout=60)
         assert ran.returncode == 0
         assert b"Error" not in ran.stderr

@@ -118,9 +118,7 @@ def test_colour_only_where_wanted(
     ],
 )
 @pytest.mark.parametrize("argv", [("generate", "-p", "q"), ()])
-def test_encodings_that_lack_a_sign(
-    encoding: str, answer: bytes, stats: bytes, argv: tuple[str, ...]
-) -> None:
+def test_encodings_that_lack_a_sign(encoding: str, answer: bytes, stats: bytes, argv: tuple[str, ...]) -> None:
     ran = run_process(
         *argv, stdin=b"" if argv else b"q\n", env={"PYTHONIOENCODING": encoding},
         pieces=["café 好", " 😀"], notes=["note é 好"],

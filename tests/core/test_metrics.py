@@ -14,17 +14,13 @@ KEYS = [
 
 
 def started() -> Started:
-    return Started(
-        9, 0, "target", "head", "dynamic", {"depth": 3}, {"seed": 7}, "cpu", "float32", {"torch": "2"}
-    )
+    return Started(9, 0, "target", "head", "dynamic", {"depth": 3}, {"seed": 7}, "cpu", "float32", {"torch": "2"})
 
 
 def cycle(number: int, accepted: int, levels: list[bool], num_nodes: int = 8, text: str = "x") -> Committed:
     tokens = list(range(accepted + 1))
     seconds = {"draft": 0.25, "verify": 0.5, "sample": 0.1, "commit": 0.1, "other": 0.05}
-    return Committed(
-        number, tokens, ["draft"] * accepted + ["target"], text, num_nodes, accepted, seconds, levels
-    )
+    return Committed(number, tokens, ["draft"] * accepted + ["target"], text, num_nodes, accepted, seconds, levels)
 
 
 def prefill() -> Committed:
@@ -67,9 +63,7 @@ def test_summary_of_a_run() -> None:
 
 
 def test_stats_line_as_documented() -> None:
-    metrics = run(
-        *(cycle(i, 2, [True, i % 2 == 0, False, False]) for i in range(1, 11)), Finished("stop", "", 10, 31)
-    )
+    metrics = run(*(cycle(i, 2, [True, i % 2 == 0, False, False]) for i in range(1, 11)), Finished("stop", "", 10, 31))
     line = "31 tok · 3.0 tok/s · τ 3.00 (10 cycles) · accept 1.00/0.50/0.00 · draft 25% verify 50%"
     assert metrics.stats_line() == f"{line} · TTFT 0.42s · seed 7"
     assert metrics.stats_line(ascii=True) == metrics.stats_line().replace("·", "|").replace("τ", "tau")
