@@ -193,8 +193,10 @@ def prompts(count: int, length: int = 8, seed: int = 3) -> list[list[int]]:
 @torch.inference_mode()
 def generate(model: Any, prompt: Sequence[int], num_tokens: int) -> list[int]:
     """transformers' own greedy answer."""
+    ids = torch.tensor([list(prompt)])
+    mask = torch.ones_like(ids)  # without it, generate takes a token with the padding's id for padding
     output = model.generate(
-        torch.tensor([list(prompt)]), max_new_tokens=num_tokens, do_sample=False, eos_token_id=None, pad_token_id=0
+        ids, attention_mask=mask, max_new_tokens=num_tokens, do_sample=False, eos_token_id=None, pad_token_id=0
     )
     return output[0, len(prompt) :].tolist()
 

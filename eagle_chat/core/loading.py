@@ -21,6 +21,7 @@ from eagle_chat.core.errors import UserError
 from eagle_chat.core.heads.base import DraftHead
 from eagle_chat.core.heads.checkpoint import build_head, check_taps, read_checkpoint
 from eagle_chat.core.machine import best_cpu_dtype
+from eagle_chat.core.policies import CPU_TREE
 from eagle_chat.core.target import Target
 
 HEAD_FILES = ("config.json", "*.safetensors", "pytorch_model.bin")
@@ -37,7 +38,8 @@ def load_engine(config: LoadConfig) -> Engine:
     template = config.template or (entry.template if entry and not tokenizer.chat_template else None)
     chat = Chat(tokenizer, _generation_stop_ids(target.model), template)
     head, notes = (None, []) if head_name is None else _load_head(head_name, target, config)
-    return Engine(target, chat, head, head_name, None, notes)
+    label = head_name.removeprefix("asset:heads/") if head_name else None
+    return Engine(target, chat, head, label, None, notes)
 
 
 def _is_local(name: str) -> bool:
@@ -108,7 +110,8 @@ def _dtype(source: dict[str, Any], config: LoadConfig, device: torch.device, dra
         return dtype
     model_config = AutoConfig.from_pretrained(**source).get_text_config()
     if device.type == "cpu":
-        return best_cpu_dtype(model_config.hidden_size, model_config.intermediate_size, drafts)
+        rows = CPU_TREE.total_tokens if drafts and CPU_TREE.total_tokens else 1
+        return best_cpu_dtype(model_config.hidden_size, model_config.intermediate_size, rows)
     stored = getattr(model_config, "dtype", None)
     return stored if isinstance(stored, torch.dtype) else torch.float16
 

@@ -13,29 +13,22 @@ from pathlib import Path
 import torch
 
 from eagle_chat.core.config import cache_root
-from eagle_chat.core.policies import expected_tokens
 
-ROWS = (1, 2, 4, 8, 16)
 REPEATS = 5
 WORKING_SET = 96 * 2**20
 """Bytes of float32 weights that are gone through, more than caches hold, because a model's weights are not cached."""
 
 
-def best_cpu_dtype(hidden_size: int, intermediate_size: int, drafts: bool) -> torch.dtype:
-    """bfloat16 or float32, whichever gives more tokens per second on this CPU for matrices of these sizes.
-
-    Without a draft one row per forward counts; with one, the best trade of rows against expected tokens.
-    """
-    key = f"{_machine_key()} {hidden_size}x{intermediate_size} {'draft' if drafts else 'plain'}"
+def best_cpu_dtype(hidden_size: int, intermediate_size: int, rows: int) -> torch.dtype:
+    """bfloat16 or float32, whichever is faster on this CPU for matrices of these sizes and `rows` tokens a forward."""
+    key = f"{_machine_key()} {hidden_size}x{intermediate_size} {rows} rows"
     memory = cache_root() / "machine.json"
     known = _read(memory)
     if known.get(key) in ("bfloat16", "float32"):
         chosen: torch.dtype = getattr(torch, known[key])
         return chosen
-    rows = ROWS if drafts else (1,)
-    dtypes = (torch.float32, torch.bfloat16)
-    seconds = _measure(hidden_size, intermediate_size, rows, dtypes)
-    best = max(dtypes, key=lambda dtype: max(expected_tokens(count) / seconds[dtype, count] for count in rows))
+    seconds = _measure(hidden_size, intermediate_size, rows, (torch.float32, torch.bfloat16))
+    best = min(seconds, key=lambda dtype: seconds[dtype])
     _write(memory, known | {key: str(best).removeprefix("torch.")})
     return best
 
@@ -48,22 +41,22 @@ def _machine_key() -> str:
 
 @torch.inference_mode()
 def _measure(
-    hidden_size: int, intermediate_size: int, rows: tuple[int, ...], dtypes: tuple[torch.dtype, ...]
-) -> dict[tuple[torch.dtype, int], float]:
-    """Median seconds of one pass over a working set of matrices, by dtype and rows, interleaved."""
+    hidden_size: int, intermediate_size: int, rows: int, dtypes: tuple[torch.dtype, ...]
+) -> dict[torch.dtype, float]:
+    """Median seconds of one pass over a working set of matrices by dtype, interleaved."""
     count = max(2, WORKING_SET // (4 * hidden_size * intermediate_size))
     base = torch.randn(intermediate_size, hidden_size)
     weights = {dtype: [base.to(dtype).clone() for _ in range(count)] for dtype in dtypes}
-    taken: dict[tuple[torch.dtype, int], list[float]] = {(dtype, n): [] for dtype in dtypes for n in rows}
+    taken: dict[torch.dtype, list[float]] = {dtype: [] for dtype in dtypes}
     for repeat in range(REPEATS + 1):
-        for dtype, n in taken:
-            inputs = torch.ones(n, hidden_size, dtype=dtype)
+        for dtype in dtypes:
+            inputs = torch.ones(rows, hidden_size, dtype=dtype)
             start = time.perf_counter()
             for weight in weights[dtype]:
                 torch.nn.functional.linear(inputs, weight)
             if repeat > 0:  # the first round warms up
-                taken[dtype, n].append(time.perf_counter() - start)
-    return {key: statistics.median(values) for key, values in taken.items()}
+                taken[dtype].append(time.perf_counter() - start)
+    return {dtype: statistics.median(values) for dtype, values in taken.items()}
 
 
 def _read(path: Path) -> dict[str, str]:

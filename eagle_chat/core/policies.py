@@ -19,10 +19,14 @@ AUTO_LIMIT = 60
 """Most nodes that a measurement considers."""
 
 
+CPU_TREE = TreeConfig("dynamic", depth=3, top_k=3, total_tokens=8)
+"""A CPU with matrix instructions runs 8 tokens in about the time of one; more cost more."""
+
+
 def tree_defaults(architecture: str, device: str) -> TreeConfig:
-    """Defaults by head and device: the papers' trees on an accelerator, small measured ones on a CPU."""
+    """Defaults by head and device: the papers' trees on an accelerator, a small one on a CPU."""
     if device == "cpu":
-        return TreeConfig("dynamic", depth=4, top_k=4, total_tokens=AUTO_NODES)
+        return CPU_TREE
     if architecture == "eagle":
         return TreeConfig("static", depth=6, top_k=10, total_tokens=60)
     return TreeConfig("dynamic", depth=8, top_k=10, total_tokens=60)

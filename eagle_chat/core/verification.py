@@ -79,16 +79,16 @@ def _rejection(tree: DraftTree, logits: Tensor, position: int, config: SamplingC
         here = position + len(path)
         p = sampling.warp(logits[slot], config).double().softmax(dim=-1)  # [V]
         proposal = tree.proposals.get(slot)
-        q = _dense(proposal.log_q, proposal.ids, p) if proposal else None
+        log_q = _dense(proposal.log_q, proposal.ids, p) if proposal else None
         accepted = None
         for child in children[slot]:
             token = tree.tokens[child]
-            limit = p[token] / q[token] if q is not None else p[token]
+            limit = p[token] / log_q[token].exp() if log_q is not None else p[token]
             u = uniforms[child] = sampling.uniform(config.seed, Stream.ACCEPT, here, child)
             if u < float(limit):
                 accepted = child
                 break
-            p, q = _after_refusal(p, q, token)
+            p, log_q = _after_refusal(p, log_q, token)
         if accepted is not None and sampling.is_usable(logits[accepted]):
             choices[slot] = tree.tokens[accepted]
             path.append(accepted)
@@ -103,26 +103,28 @@ def _rejection(tree: DraftTree, logits: Tensor, position: int, config: SamplingC
 
 
 def _dense(log_q: Tensor, ids: Tensor | None, like: Tensor) -> Tensor:
-    """A proposal as probabilities over the target's vocabulary, [V]."""
-    dense = torch.zeros_like(like)
-    values = log_q.to(like).exp()
+    """A proposal over the target's vocabulary, log-probabilities [V]."""
+    dense = torch.full_like(like, -torch.inf)
     if ids is None:
-        dense[: values.shape[0]] = values
+        dense[: log_q.shape[0]] = log_q.to(like)
     else:
-        dense[ids] = values
+        dense[ids] = log_q.to(like)
     return dense
 
 
-def _after_refusal(p: Tensor, q: Tensor | None, token: int) -> tuple[Tensor, Tensor | None]:
-    """What remains of p (and of q) once a child with `token` was refused; both renormalised."""
-    if q is None:
+def _after_refusal(p: Tensor, log_q: Tensor | None, token: int) -> tuple[Tensor, Tensor | None]:
+    """What remains of p (and of q) once a child with `token` was refused; both renormalised.
+
+    q stays in logarithms: beside a child that the head was sure of, the others may lie below the smallest float64.
+    """
+    if log_q is None:
         p = p.clone()
         p[token] = 0.0
         return _normalised(p), None
-    p = _normalised((p - q).clamp_(min=0.0))
-    q = q.clone()
-    q[token] = 0.0
-    return p, _normalised(q)
+    p = _normalised((p - log_q.exp()).clamp_(min=0.0))
+    log_q = log_q.clone()
+    log_q[token] = -torch.inf
+    return p, log_q.log_softmax(dim=-1)
 
 
 def _normalised(p: Tensor) -> Tensor:

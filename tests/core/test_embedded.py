@@ -38,9 +38,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-def use_sources(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, hub: bytes | None, package: bytes | None
-) -> list[str]:
+def use_sources(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, hub: bytes | None, package: bytes | None) -> list[str]:
     """Stands in for the network; returns the list of sources asked, in order."""
     asked: list[str] = []
 
@@ -52,19 +50,13 @@ def use_sources(
         path.write_bytes(content)
         return path
 
-    monkeypatch.setattr(
-        embedded_sources, "_from_hub", lambda _report: give("hub", hub, tmp_path / "hub" / GGUF_FILE)
-    )
-    monkeypatch.setattr(
-        embedded_sources, "_from_package", lambda d, _report: give("package", package, d / GGUF_FILE)
-    )
+    monkeypatch.setattr(embedded_sources, "_from_hub", lambda _report: give("hub", hub, tmp_path / "hub" / GGUF_FILE))
+    monkeypatch.setattr(embedded_sources, "_from_package", lambda d, _report: give("package", package, d / GGUF_FILE))
     return asked
 
 
 class TestSources:
-    def test_our_cache_comes_first(
-        self, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_our_cache_comes_first(self, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         asked = use_sources(monkeypatch, tmp_path, hub=GOOD, package=GOOD)
         downloads = cache / "downloads"
         downloads.mkdir(parents=True)
@@ -123,9 +115,7 @@ class TestSources:
         monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda *_: str(tmp_path / "cached"))
         assert embedded_sources._from_hub(silent) == tmp_path / "cached"
 
-    def test_hub_with_another_version_is_not_downloaded(
-        self, cache: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_hub_with_another_version_is_not_downloaded(self, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         import huggingface_hub
 
         class Metadata:
@@ -152,9 +142,7 @@ class TestSources:
         with socket.create_server(("127.0.0.1", 0)) as server:
             endpoint = f"http://127.0.0.1:{server.getsockname()[1]}"
             start = time.monotonic()
-            output = run(
-                script, HF_ENDPOINT=endpoint, HF_HUB_CACHE=str(tmp_path), HF_HUB_OFFLINE="0", no_proxy="*"
-            )
+            output = run(script, HF_ENDPOINT=endpoint, HF_HUB_CACHE=str(tmp_path), HF_HUB_OFFLINE="0", no_proxy="*")
             elapsed = time.monotonic() - start
         assert float(output.split()[0]) < 5
         assert elapsed < 30, "the thread left behind must not hold the process"
@@ -240,9 +228,7 @@ class TestMaking:
         assert [path.name for path in (cache / "downloads").iterdir()] == []
         assert [path for path in folder.parent.iterdir() if path.suffix == ".tmp"] == []
 
-    def test_damaged_folder_is_made_again(
-        self, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_damaged_folder_is_made_again(self, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def convert(_gguf: Path, folder: Path, _report: Any) -> None:
             (folder / "model.safetensors").write_bytes(b"whole")
 
@@ -268,9 +254,7 @@ class TestMaking:
             ensure_embedded(progress=False)
         assert [path for path in (cache / "models").iterdir() if path.suffix != ".lock"] == []
 
-    def test_cache_that_is_a_file_is_one_clear_line(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_cache_that_is_a_file_is_one_clear_line(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "file").touch()
         monkeypatch.setenv("EAGLE_CHAT_CACHE", str(tmp_path / "file"))
         with pytest.raises(UserError, match="EAGLE_CHAT_CACHE"):
@@ -299,7 +283,5 @@ def test_unpermute_undoes_the_file_format() -> None:
 def test_manifest_and_modes(smollm2_folder: Path) -> None:
     manifest = json.loads((smollm2_folder / "eagle_chat_manifest.json").read_text(encoding="utf-8"))
     assert manifest["source_sha256"] == embedded.GGUF_SHA256
-    assert set(manifest["files"]) == {path.name for path in smollm2_folder.iterdir()} - {
-        "eagle_chat_manifest.json"
-    }
+    assert set(manifest["files"]) == {path.name for path in smollm2_folder.iterdir()} - {"eagle_chat_manifest.json"}
     assert ensure_embedded() == smollm2_folder

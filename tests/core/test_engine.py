@@ -361,7 +361,9 @@ def test_trace_changes_nothing() -> None:
 
 def test_a_tree_larger_than_possible_is_clamped_with_a_note() -> None:
     engine = random_engine("eagle3")
-    events = list(engine.stream(PROMPT, sampling=SamplingConfig(max_new_tokens=8), tree=TreeConfig("dynamic", 1, 2, 60)))
+    events = list(
+        engine.stream(PROMPT, sampling=SamplingConfig(max_new_tokens=8), tree=TreeConfig("dynamic", 1, 2, 60))
+    )
     started = events[0]
     assert isinstance(started, Started)
     assert any("3 nodes" in note for note in started.notes)

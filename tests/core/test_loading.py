@@ -1,0 +1,153 @@
+"""From folders to an engine, as a user names them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from eagle_chat import SamplingConfig, TreeConfig, load_engine
+from eagle_chat.core import machine
+from eagle_chat.core.config import LoadConfig
+from eagle_chat.core.errors import EagleChatError, HeadMismatchError, UserError
+from eagle_chat.core.heads.checkpoint import Checkpoint
+from tests import tiny
+
+TEMPLATE = (
+    "{% for m in messages %}{{ '<|start|>' + m['role'] + ' ' + m['content'] + '<|end|>' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|start|>assistant ' }}{% endif %}"
+)
+
+
+def save_tokenizer(folder: Path, template: str | None = TEMPLATE) -> None:
+    words = {chr(33 + index): index for index in range(90)}
+    tokenizer = Tokenizer(models.WordLevel({**words, "<|start|>": 90, "<|end|>": 91}, unk_token="!"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="!")
+    fast.add_special_tokens({"additional_special_tokens": ["<|start|>", "<|end|>"]})
+    fast.chat_template = template
+    fast.save_pretrained(folder)
+
+
+def save_head(folder: Path, files: Checkpoint) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(files.config))
+    save_file(files.tensors, folder / "model.safetensors")
+
+
+@pytest.fixture
+def target_folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "target"
+    model = tiny.make_model("llama", tie_word_embeddings=True, eos_token_id=[5, 9])
+    model.save_pretrained(folder)
+    save_tokenizer(folder)
+    return folder
+
+
+@pytest.fixture
+def head_folder(tmp_path: Path) -> Path:
+    save_head(tmp_path / "head", tiny.head_files("eagle3", tiny.make_target("llama")))
+    return tmp_path / "head"
+
+
+def test_a_tied_target_without_lm_head_runs_with_its_head(target_folder: Path, head_folder: Path) -> None:
+    from safetensors import safe_open
+
+    with safe_open(target_folder / "model.safetensors", "pt") as file:
+        assert "lm_head.weight" not in file.keys()  # noqa: SIM118  safetensors has no __contains__
+    engine = load_engine(base=str(target_folder), draft=str(head_folder), dtype="float32")
+    question: Any = [{"role": "user", "content": "hello"}]
+    sampling = SamplingConfig(max_new_tokens=20, ignore_stop_ids=True)
+    tokens = engine.chat.encode(question)
+    found = tiny.answer(engine, question, sampling=sampling, tree=TreeConfig("dynamic", 3, 3, 8))
+    assert found == tiny.generate(engine.target.model, tokens, 20)
+
+
+def test_stop_ids_from_the_generation_config_and_the_template(target_folder: Path, head_folder: Path) -> None:
+    engine = load_engine(base=str(target_folder), draft=str(head_folder), dtype="float32")
+    assert engine.chat.stop_ids == {5, 9, 91}
+
+
+def test_no_generation_config_at_all(target_folder: Path) -> None:
+    (target_folder / "generation_config.json").unlink()
+    config = json.loads((target_folder / "config.json").read_text())
+    config["eos_token_id"] = None
+    (target_folder / "config.json").write_text(json.dumps(config))
+    engine = load_engine(base=str(target_folder), draft="none", dtype="float32")
+    assert engine.chat.stop_ids == {91}
+
+
+def test_plain_decoding_without_a_head(target_folder: Path) -> None:
+    engine = load_engine(base=str(target_folder), draft="none", dtype="float32")
+    assert engine.head is None
+    assert engine.describe()["head"] is None
+    assert tiny.answer(engine, [3, 4, 5], sampling=SamplingConfig(max_new_tokens=4, ignore_stop_ids=True))
+
+
+def refused(kind: type[EagleChatError], **options: Any) -> str:
+    with pytest.raises(kind) as caught:
+        load_engine(**options)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_wrong_names_get_one_line(target_folder: Path, head_folder: Path, tmp_path: Path) -> None:
+    base = str(target_folder)
+    assert "smollm2" in refused(UserError, base="smolm2")
+    assert "GGUF" in refused(UserError, base=str(tmp_path / "none.gguf"), draft="none")
+    assert "--draft none" in refused(UserError, base=base)
+    assert "--draft" in refused(UserError, base=base, draft="./nowhere")
+    assert "config.json" in refused(UserError, base=base, draft=str(tmp_path))
+    assert "cuda" in refused(UserError, base=base, draft="none", device="gpu9")
+    assert "template" in refused(UserError, base=base, draft="none", template="nope")
+
+
+def test_the_target_given_as_the_head(target_folder: Path) -> None:
+    assert "whole model" in refused(HeadMismatchError, base=str(target_folder), draft=str(target_folder))
+
+
+def test_a_head_of_another_target(target_folder: Path, tmp_path: Path) -> None:
+    other = tiny.make_target("llama", hidden_size=64, head_dim=16)
+    for kind in ("eagle", "eagle3"):
+        files = tiny.head_files(kind, other)
+        save_head(tmp_path / kind, files)
+        message = refused(HeadMismatchError, base=str(target_folder), draft=str(tmp_path / kind))
+        assert "another target" in message
+
+
+def test_a_damaged_target_folder(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{")
+    assert "could not be loaded" in refused(UserError, base=str(tmp_path), draft="none")
+
+
+def test_dtype_is_measured_once_and_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EAGLE_CHAT_CACHE", str(tmp_path))
+    first = machine.best_cpu_dtype(64, 128, rows=8)
+    assert first in (torch.float32, torch.bfloat16)
+
+    def fail(*_: object) -> None:
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr(machine, "_measure", fail)
+    assert machine.best_cpu_dtype(64, 128, rows=8) == first
+    (tmp_path / "machine.json").write_text("not json")
+    with pytest.raises(AssertionError):
+        machine.best_cpu_dtype(64, 128, rows=8)
+
+
+def test_contradictory_options() -> None:
+    with pytest.raises(UserError, match="only one"):
+        LoadConfig(load_in_8bit=True, load_in_4bit=True)
+    for options in ({"temperature": -1.0}, {"top_p": 0.0}, {"min_p": 1.0}, {"top_k": -1}, {"max_new_tokens": -1}):
+        with pytest.raises(UserError):
+            SamplingConfig(**options)
+    for shape in ({"depth": 0}, {"top_k": 0}, {"total_tokens": 0}, {"policy": "trees"}):
+        with pytest.raises(UserError):
+            TreeConfig(**shape)  # type: ignore[arg-type]
