@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -118,10 +119,9 @@ class SamplingConfig:
 
 
 def cache_root() -> Path:
-    """Folder for everything that can be fetched or computed again (`EAGLE_CHAT_CACHE` overrides)."""
-    import os
-
+    """Folder for what can be fetched or computed again: `$EAGLE_CHAT_CACHE`, else the platform's. Not created here."""
+    if override := os.environ.get("EAGLE_CHAT_CACHE"):
+        return Path(override).expanduser().absolute()
     from platformdirs import user_cache_path
 
-    override = os.environ.get("EAGLE_CHAT_CACHE")
-    return Path(override).expanduser() if override else user_cache_path("eagle-chat", appauthor=False)
+    return user_cache_path("eagle-chat", appauthor=False)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Protocol
 
 REPLACEMENT = "\ufffd"
-MAX_PENDING = 3
-"""An unfinished UTF-8 character has at most 3 bytes, shown as at most 3 replacement characters."""
+LONGEST_CHARACTER = 4
+"""Bytes of UTF-8."""
 WINDOW = 24
 """Tokens after which the decoded window moves on, so that a step costs the same in a long answer."""
 CONTEXT = 6
@@ -22,7 +23,7 @@ class Decoder(Protocol):
 
 
 class Detokenizer:
-    """Incremental decode. Holds back the last characters while they may be half a character."""
+    """Incremental decode. Holds back replacement signs at the end: they may be half a character."""
 
     def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
@@ -33,21 +34,38 @@ class Detokenizer:
         """Take one token; the text that became certain, perhaps none."""
         self._window.append(token_id)
         text = self._decoder.decode(self._window)
-        certain = len(text)
-        while certain > len(self._shown) and len(text) - certain < MAX_PENDING and text[certain - 1] == REPLACEMENT:
-            certain -= 1
         if not text.startswith(self._shown):
-            return ""
+            return "" if text.endswith(REPLACEMENT) else self._after_broken_run(text)
+        certain = max(len(text.rstrip(REPLACEMENT)), len(self._shown))
         piece = text[len(self._shown) : certain]
         self._shown += piece
         if len(self._window) > WINDOW and certain == len(text):
-            self._window = self._window[-CONTEXT:]
-            self._shown = self._decoder.decode(self._window)
+            self._move_window(text)
         return piece
 
     def flush(self) -> str:
         """What was held back, as it stands."""
         text = self._decoder.decode(self._window)
-        piece = text[len(self._shown) :] if text.startswith(self._shown) else ""
+        if not text.startswith(self._shown):
+            return self._after_broken_run(text)
+        piece = text[len(self._shown) :]
         self._shown = text
         return piece
+
+    def _after_broken_run(self, text: str) -> str:
+        """What follows a run of bytes that turned out to be no text, behind one sign for it.
+
+        A byte-fallback decoder takes a run as a whole: one half character at its end unmakes those before it. They
+        were right when they were shown, so they stay.
+        """
+        rest = text[len(os.path.commonprefix((text, self._shown))) :]
+        self._shown = text
+        return (REPLACEMENT if rest.startswith(REPLACEMENT) else "") + rest.lstrip(REPLACEMENT)
+
+    def _move_window(self, text: str) -> None:
+        """Keep the last tokens only, from where a character begins."""
+        for size in range(CONTEXT, CONTEXT + LONGEST_CHARACTER):
+            shown = self._decoder.decode(self._window[-size:])
+            if shown and text.endswith(shown):
+                self._window, self._shown = self._window[-size:], shown
+                return

@@ -7,6 +7,7 @@ the device is waited for only once, when the finished tree is read.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import torch
@@ -134,7 +135,9 @@ class _Growth:
         logits = self._head.logits(self._hidden).float()  # [R, Vd]
         if self._sampled is not None:
             logits = logits / self._sampled.temperature
-        self._log_probs = logits.log_softmax(dim=-1).clamp_(max=0.0)
+        log_probs = logits.log_softmax(dim=-1).clamp_(max=0.0)
+        # A row with NaN cannot be ranked. Any law may stand in for it: the target decides what is accepted.
+        self._log_probs = log_probs.nan_to_num_(nan=-math.log(log_probs.shape[-1]))
         if self._sampled is not None:
             self._proposals.append((self._run_ids, self._log_probs))
 

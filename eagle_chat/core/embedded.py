@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from eagle_chat.core.config import cache_root
 from eagle_chat.core.errors import UserError
 from eagle_chat.core.progress import Report, reporting
 
@@ -31,15 +32,6 @@ FORMAT_VERSION = 1  # counts up when the converted files change; older folders a
 
 _MANIFEST = "eagle_chat_manifest.json"
 _SCRATCH_PREFIX = f".{NAME}-"
-
-
-def cache_root() -> Path:
-    """`$EAGLE_CHAT_CACHE`, else the platform's cache folder for eagle-chat (not created here)."""
-    if override := os.environ.get("EAGLE_CHAT_CACHE"):
-        return Path(override).expanduser().absolute()
-    from platformdirs import user_cache_path
-
-    return user_cache_path("eagle-chat", appauthor=False)
 
 
 def embedded_cached() -> Path | None:

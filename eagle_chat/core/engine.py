@@ -6,7 +6,6 @@ is committed. `docs/structure.md` tells the same on one page.
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any
@@ -100,7 +99,7 @@ class Engine:
             reused_tokens=run.state.rewind(tokens, run.drafts),
             policy=tree_config.policy or "none",
             tree=describe(tree_config),
-            sampling=dataclasses.asdict(sampling_config),
+            sampling=describe(sampling_config),
             notes=self._notes + notes,
             prompt=self.chat.text(tokens) if trace else None,
             **self.describe(),

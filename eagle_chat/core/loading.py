@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 import transformers
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from eagle_chat.core import registry
@@ -24,12 +25,16 @@ from eagle_chat.core.machine import best_cpu_dtype
 from eagle_chat.core.policies import CPU_TREE
 from eagle_chat.core.target import Target
 
+LOADING_ERRORS = (OSError, ValueError, KeyError, RuntimeError, SafetensorError)
+"""What transformers raises for a name, a file or a device that is not as it should be."""
 HEAD_FILES = ("config.json", "*.safetensors", "pytorch_model.bin")
 
 
 def load_engine(config: LoadConfig) -> Engine:
     """Load what `config` names. UserError for wrong names, HeadMismatchError for a head that does not fit."""
-    entry = None if _is_local(config.base) else registry.lookup(config.base)
+    # An alias means the alias, even where a folder of that name happens to lie in the working directory.
+    by_name = config.base in registry.entries() or not _is_local(config.base)
+    entry = registry.lookup(config.base) if by_name else None
     source = _target_source(config, entry)
     head_name = _head_name(config, entry)
     device = _device(config.device)
@@ -50,11 +55,11 @@ def _is_local(name: str) -> bool:
 def _target_source(config: LoadConfig, entry: registry.Entry | None) -> dict[str, Any]:
     """Arguments for transformers' `from_pretrained`: the name, and the file inside it for GGUF."""
     path = Path(config.base).expanduser()
-    if path.suffix == ".gguf":
+    if entry is None and path.suffix == ".gguf":
         if not path.is_file():
             raise UserError(f"a GGUF file expected, found none at {path}: check --base")
         return {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
-    if path.is_dir():
+    if entry is None and path.is_dir():
         return {"pretrained_model_name_or_path": str(path)}
     name = entry.target if entry else config.base
     if name.startswith("embedded:"):
@@ -97,7 +102,7 @@ def _load_target(source: dict[str, Any], config: LoadConfig, device: torch.devic
         try:
             arguments["dtype"] = _dtype(source, config, device, drafts)
             model: Any = AutoModelForCausalLM.from_pretrained(**arguments)
-        except (OSError, ValueError, KeyError) as error:
+        except LOADING_ERRORS as error:
             raise _not_loaded(source, error) from error
     if config.device_map is None and not (config.load_in_8bit or config.load_in_4bit):
         model.to(device)
@@ -120,7 +125,7 @@ def _load_tokenizer(source: dict[str, Any]) -> Any:
     with _quiet_transformers():
         try:
             return AutoTokenizer.from_pretrained(**source)
-        except (OSError, ValueError, KeyError) as error:
+        except LOADING_ERRORS as error:
             raise _not_loaded(source, error) from error
 
 

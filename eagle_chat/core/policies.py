@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from collections.abc import Callable
+from typing import Any
 
-from eagle_chat.core.config import AUTO_NODES, TreeConfig
+from eagle_chat.core.config import AUTO_NODES, SamplingConfig, TreeConfig
 from eagle_chat.core.drafting import DynamicTree, NoDraft, Policy, StaticTree
 from eagle_chat.core.errors import UserError
 from eagle_chat.core.heads.base import DraftHead
-from eagle_chat.core.tree import STATIC_PATHS, chain_paths
+from eagle_chat.core.tree import STATIC_PATHS, chain_paths, check_paths
 
 ChooseNodes = Callable[[int], int]
 """Given the most nodes that make sense, the number to send to the target on this machine."""
@@ -48,8 +50,8 @@ def resolve(
         if asked.policy not in (None, "none"):
             raise UserError(f"policy {asked.policy} needs a draft head, found none: give --draft, or --policy none")
         return NoDraft(), TreeConfig("none", total_tokens=1), []
-    name = asked.policy or ("static" if asked.paths else defaults.policy) or "dynamic"
-    if asked.paths and name != "static":
+    name = asked.policy or ("static" if asked.paths is not None else defaults.policy) or "dynamic"
+    if asked.paths is not None and name != "static":
         raise UserError(f"own paths need policy static, found {name}: give --policy static")
     filled = {
         key: getattr(asked, key) if getattr(asked, key) is not None else getattr(defaults, key)
@@ -73,9 +75,11 @@ def _chain(
         notes.append(f"chosen by measurement: a chain of {depth}")
     elif asked.total_tokens is not None and asked.total_tokens - 1 != depth:
         depth = _shorter_chain(asked, notes)
-    config = TreeConfig("chain", depth, 1, depth + 1)
-    policy = StaticTree(chain_paths(depth), name="chain") if depth > 0 else NoDraft()
-    return policy, config, notes
+    if depth == 0:
+        return NoDraft(), TreeConfig("none", total_tokens=1), [*notes, "a chain of one node is plain decoding"]
+    if asked.top_k not in (None, 1):
+        notes.append("a chain has one child a node: top_k is not used")
+    return StaticTree(chain_paths(depth), name="chain"), TreeConfig("chain", depth, 1, depth + 1), notes
 
 
 def _shorter_chain(asked: TreeConfig, notes: list[str]) -> int:
@@ -92,12 +96,12 @@ def _shorter_chain(asked: TreeConfig, notes: list[str]) -> int:
 
 
 def _static(asked: TreeConfig, head: DraftHead) -> tuple[Policy, TreeConfig, list[str]]:
-    paths = asked.paths or STATIC_PATHS
+    paths = check_paths(STATIC_PATHS if asked.paths is None else asked.paths)
     notes = []
     size = head.spec.draft_vocab_size
-    if asked.depth is not None and max(map(len, paths)) > asked.depth:
+    if asked.depth is not None:
         paths = tuple(path for path in paths if len(path) <= asked.depth)
-    if any(max(path) >= size for path in paths if path):
+    if any(max(path) >= size for path in paths):
         paths = tuple(path for path in paths if max(path) < size)
         notes.append(f"the draft vocabulary has {size} tokens: {len(paths) + 1} nodes of the static tree are used")
     policy = StaticTree(paths)
@@ -139,6 +143,7 @@ def expected_tokens(num_nodes: int) -> float:
     return 1.0 + 0.3 * math.log2(num_nodes)
 
 
-def describe(config: TreeConfig) -> dict[str, object]:
-    """The tree as JSON-ready values."""
-    return {key: value for key, value in dataclasses.asdict(config).items() if value is not None}
+def describe(config: TreeConfig | SamplingConfig) -> dict[str, Any]:
+    """What was set, as JSON gives it back: lists and no tuples."""
+    values: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(config)))
+    return {key: value for key, value in values.items() if value is not None}

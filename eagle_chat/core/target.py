@@ -139,6 +139,7 @@ class Target:
         hidden = {kind: window for kind, window in self.windows.items() if window is not None and window < reach}
         if among_new.shape[0] == 1 and not hidden:
             return None
+        among_new, positions = among_new.to(self._input_device), positions.to(self._input_device)
         by_kind = {
             kind: masks.additive(
                 masks.tree_visibility(among_new, positions, num_cached, hidden.get(kind)),

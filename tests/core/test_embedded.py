@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from eagle_chat.core import embedded, embedded_convert, embedded_sources
+from eagle_chat.core.config import cache_root
 from eagle_chat.core.embedded import GGUF_FILE, embedded_cached, ensure_embedded
 from eagle_chat.core.embedded_sources import SourceError, find_gguf
 from eagle_chat.core.errors import UserError
@@ -268,7 +269,7 @@ class TestMaking:
 
     def test_platform_cache_dir_without_the_variable(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("EAGLE_CHAT_CACHE", raising=False)
-        assert embedded.cache_root().name == "eagle-chat"
+        assert cache_root().name == "eagle-chat"
 
 
 def test_unpermute_undoes_the_file_format() -> None:

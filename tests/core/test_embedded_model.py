@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eagle_chat.core import embedded
+from eagle_chat.core.config import cache_root
 from eagle_chat.core.embedded_sources import find_gguf
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ def test_weights_are_those_transformers_reads(smollm2_folder: Path) -> None:
     from safetensors.torch import load_file
     from transformers import AutoModelForCausalLM
 
-    gguf = find_gguf(embedded.cache_root() / "downloads", lambda *_: None)
+    gguf = find_gguf(cache_root() / "downloads", lambda *_: None)
     theirs = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
     ours = load_file(smollm2_folder / "model.safetensors")
     expected = theirs.state_dict()

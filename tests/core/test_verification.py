@@ -15,7 +15,6 @@ from eagle_chat.core import sampling, verification
 from eagle_chat.core.cache import TreeCache
 from eagle_chat.core.config import SamplingConfig
 from eagle_chat.core.drafting import DraftInput, SampledChildren, StaticTree
-from eagle_chat.core.sampling import Stream, gumbel
 from eagle_chat.core.tree import DraftTree, Proposal
 from eagle_chat.core.verification import Acceptance, UnusableLogitsError, verify
 from tests.laws import FAILS, FITS, p_value
@@ -315,12 +314,3 @@ def test_broken_logits_at_the_root_are_an_error_with_a_remedy(row: list[float], 
     logits[0] = torch.tensor(row)
     with pytest.raises(UnusableLogitsError, match="position 31 hold NaN or infinity.*--dtype"):
         verify(tree, logits, 31, SamplingConfig(temperature, verify=rule))
-
-
-@torch.inference_mode()
-def test_one_noise_for_draft_and_residual_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Were both drawn with the same noise, what was drafted would steer what replaces it after a refusal."""
-    monkeypatch.setattr(MarkovHead, "draft_ids", torch.arange(6))
-    assert p_value(firsts("rejection", sampled_children, FEW), ONE) > FITS
-    monkeypatch.setattr(sampling, "gumbel", lambda seed, _, *rest: gumbel(seed, Stream.DRAFT, *rest))
-    assert p_value(firsts("rejection", sampled_children, FEW), ONE) < FAILS
