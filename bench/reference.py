@@ -31,17 +31,18 @@ def main() -> None:
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--limit", type=int, default=10)
     parser.add_argument("--tokens", type=int, default=160)
-    parser.add_argument("--trees", type=int, default=len(TREES), help="how many of the trees to run")
+    parser.add_argument("--trees", type=int, nargs="+", default=list(range(len(TREES))), help="which of the trees")
+    parser.add_argument("--ignore-stop", action="store_true", help="go on past the end of the answer")
     options = parser.parse_args()
     lines = [json.loads(line) for line in options.questions.read_text(encoding="utf-8").splitlines()]
     questions = [line["turns"][0][:600] for line in lines[0:80:8]][: options.limit]
     engine = load_engine(dtype=options.dtype)
-    for label, tree in list(TREES.items())[: options.trees]:
+    for label, tree in [list(TREES.items())[index] for index in options.trees]:
         start = time.perf_counter()
         by_depth: Counter[int] = Counter()
         per_question = []
         for question in questions:
-            sampling = SamplingConfig(max_new_tokens=options.tokens)
+            sampling = SamplingConfig(max_new_tokens=options.tokens, ignore_stop_ids=options.ignore_stop)
             events = engine.stream([{"role": "user", "content": question}], sampling=sampling, tree=tree)
             cycles = [event for event in events if isinstance(event, Committed) and event.cycle > 0]
             by_depth.update(depth for event in cycles for depth, accepted in enumerate(event.levels, 1) if accepted)

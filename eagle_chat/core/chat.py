@@ -57,17 +57,22 @@ class Chat:
                 f"a template file or one of {', '.join(FSCHAT_FAMILIES)} expected, found {template!r}: check --template"
             )
 
-    def prompt(self, messages: Sequence[Message]) -> str:
-        """The conversation as the target wants to read it, up to where its answer begins."""
+    def prompt(self, messages: Sequence[Message], answer_follows: bool = True) -> str:
+        """The conversation as the target wants to read it, up to where its answer begins.
+
+        Without `answer_follows`: as it stands, with the last turn's end marker, the way training text is rendered.
+        """
         if self._family is not None:
-            return self._fschat_prompt(messages)
+            return self._fschat_prompt(messages, answer_follows)
         try:
-            text: str = self.tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
+            text: str = self.tokenizer.apply_chat_template(
+                list(messages), tokenize=False, add_generation_prompt=answer_follows
+            )
         except Exception as error:  # a template raises whatever its author chose
             raise UserError(f"this model's chat template refuses the conversation: {error}") from error
         return text
 
-    def _fschat_prompt(self, messages: Sequence[Message]) -> str:
+    def _fschat_prompt(self, messages: Sequence[Message], answer_follows: bool) -> str:
         # The light import: fastchat.model would load torch and every adapter.
         from fastchat.conversation import get_conv_template
 
@@ -77,31 +82,48 @@ class Chat:
                 conversation.set_system_message(message["content"])
             else:
                 conversation.append_message(conversation.roles[message["role"] == "assistant"], message["content"])
-        conversation.append_message(conversation.roles[1], None)
+        if answer_follows:
+            conversation.append_message(conversation.roles[1], None)
         text: str = conversation.get_prompt()
         return text
 
     def encode(self, messages: Sequence[Message]) -> list[int]:
         """Token ids of `prompt`, with exactly one BOS where the tokenizer uses one."""
-        text = self.prompt(messages)
-        bos = self.tokenizer.bos_token
-        add = self._family is not None or (bos is not None and not text.startswith(bos))
-        ids: list[int] = self.tokenizer(text, add_special_tokens=add and self._adds_bos())["input_ids"]
-        return ids
+        return self.encode_text(self.prompt(messages))
 
-    def _adds_bos(self) -> bool:
-        """Whether the tokenizer's special tokens are a BOS in front and nothing else."""
-        ids = self.tokenizer("a")["input_ids"]
-        return bool(ids) and ids[0] == self.tokenizer.bos_token_id and ids[-1] != self.tokenizer.eos_token_id
+    def encode_text(self, text: str) -> list[int]:
+        """Token ids of a rendered text."""
+        ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        return self._missing_bos(ids) + ids
+
+    def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Token ids of a rendered text, and for each the characters (start, end) it stands for.
+
+        UserError where the tokenizer cannot tell.
+        """
+        try:
+            encoded = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        except NotImplementedError as error:
+            raise UserError(
+                f"a tokenizer that knows where its tokens stand in the text expected, found a slow one in "
+                f"{self.tokenizer.name_or_path}: a tokenizer.json is needed there"
+            ) from error
+        bos = self._missing_bos(encoded["input_ids"])
+        return bos + encoded["input_ids"], [(0, 0)] * len(bos) + encoded["offset_mapping"]
+
+    def _missing_bos(self, ids: list[int]) -> list[int]:
+        """The BOS, if the tokenizer puts one in front of a text and the template has not. (What else it would add,
+        such as an EOS behind, has no place in a conversation.)"""
+        bos = self.tokenizer.bos_token_id
+        adds_bos = bos is not None and self.tokenizer("a")["input_ids"][:1] == [bos]
+        return [bos] if adds_bos and ids[:1] != [bos] else []
 
     def _end_markers(self) -> list[int]:
         """The special token with which the template ends an assistant's turn, if there is one."""
-        if self._family is not None:
-            return []
         turn: list[Message] = [{"role": "user", "content": "a"}, {"role": "assistant", "content": _PROBE}]
         try:
-            text = self.tokenizer.apply_chat_template(turn, tokenize=False)
-        except Exception:  # noqa: BLE001  a template may refuse a probe that no user typed
+            text = self.prompt(turn, answer_follows=False)
+        except UserError:  # a template may refuse a probe that no user typed
             return []
         after = text.rpartition(_PROBE)[2]
         ids = self.tokenizer(after.lstrip(), add_special_tokens=False)["input_ids"] if after.strip() else []

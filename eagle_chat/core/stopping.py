@@ -34,6 +34,7 @@ class Stopper:
         self._left = min(budget, room)
         self._limit: FinishReason = "length" if budget <= room else "context"
         self._held = ""
+        self._silent = False  # a stop string was found: nothing after it is shown
 
     def exhausted(self) -> FinishReason | None:
         """The reason why not even one more token fits, or None."""
@@ -61,6 +62,8 @@ class Stopper:
 
     def flush(self) -> str:
         """The text still held back, at the end of the answer."""
+        if self._silent:
+            return ""
         piece, stopped = self._visible(self._detokenizer.flush())
         if not stopped:
             piece += self._held
@@ -72,7 +75,7 @@ class Stopper:
         text = self._held + piece
         found = [at for at in (text.find(stop) for stop in self._stop_strings) if at >= 0]
         if found:
-            self._held = ""
+            self._held, self._silent = "", True
             return text[: min(found)], True
         keep = max((_overlap(text, stop) for stop in self._stop_strings), default=0)
         self._held = text[len(text) - keep :]

@@ -1,0 +1,1 @@
+"""Making draft heads: text, features, the training-time test, and the published layout. Uses `core` only."""

@@ -1,0 +1,127 @@
+"""What is not taken into a corpus: too short, too long, seen before, going in circles, or known from a benchmark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from eagle_chat.core.errors import UserError
+from eagle_chat.training.conversations import Conversation, data_files, normalised
+
+LONGEST_PERIOD = 48
+REPEATS = 3
+SHORTEST_LOOP = 24
+"""A loop: the last tokens repeat a period of at most `LONGEST_PERIOD` tokens `REPEATS` times, over at least this many."""
+
+
+def loops(tokens: Sequence[int]) -> bool:
+    """Whether a text ends by going in circles."""
+    for period in range(1, min(LONGEST_PERIOD, len(tokens) // REPEATS) + 1):
+        length = max(REPEATS * period, SHORTEST_LOOP)
+        if length > len(tokens):
+            break
+        tail = tokens[-length:]
+        if all(tail[at] == tail[at + period] for at in range(length - period)):
+            return True
+    return False
+
+
+class Seen:
+    """Questions met so far, whatever their case and punctuation."""
+
+    def __init__(self, questions: Iterable[str] = ()) -> None:
+        self._known = {normalised(question) for question in questions}
+
+    def add(self, question: str) -> bool:
+        """Remember a question; whether it is new."""
+        name = normalised(question)
+        new = name not in self._known
+        self._known.add(name)
+        return new
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+
+class Exclusion:
+    """Refuses questions that share `words` words in a row with any of a list of questions.
+
+    A listed question shorter than that is refused where it occurs whole.
+    """
+
+    def __init__(self, questions: Iterable[str] = (), words: int = 8) -> None:
+        self.words = words
+        self._grams: dict[int, set[tuple[str, ...]]] = {}
+        self.num_questions = 0
+        for question in questions:
+            self.num_questions += 1
+            parts = normalised(question).split()
+            length = min(words, len(parts))
+            if length:
+                self._grams.setdefault(length, set()).update(_grams(parts, length))
+
+    def hits(self, text: str) -> bool:
+        """Whether `text` shares words in a row with a listed question."""
+        parts = normalised(text).split()
+        return any(
+            gram in known for length, known in self._grams.items() for gram in _grams(parts, length)
+        )
+
+    def refuses(self, conversation: Conversation) -> bool:
+        """Whether any question of the conversation is refused."""
+        return any(self.hits(turn["content"]) for turn in conversation.messages if turn["role"] == "user")
+
+
+def _grams(parts: list[str], length: int) -> Iterator[tuple[str, ...]]:
+    return (tuple(parts[at : at + length]) for at in range(len(parts) - length + 1))
+
+
+def read_exclusion(files: Sequence[str], words: int) -> Exclusion:
+    """An exclusion from question files: JSONL with `turns`, `prompt`, `question` or `messages`, or one question a line.
+
+    UserError for a file that is not there or holds no question.
+    """
+    questions: list[str] = []
+    for name in files:
+        path = Path(name).expanduser()
+        if not path.exists():
+            raise UserError(f"a file with questions to keep out expected at {name}, found none: check --exclude")
+        before = len(questions)
+        for file in data_files(path) if path.is_dir() else [path]:
+            questions.extend(_questions(file))
+        if len(questions) == before:
+            raise UserError(f"questions expected in {name}, found none: check --exclude")
+    return Exclusion(questions, words)
+
+
+def _questions(path: Path) -> Iterator[str]:
+    for line in path.read_text(encoding="utf-8-sig").split("\n"):  # not splitlines: JSON may hold U+2028
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError:
+            row = line  # plain text, one question a line
+        yield from row_questions(row)
+
+
+def row_questions(row: Any) -> Iterator[str]:
+    """The questions of one row of a question file, whichever of the usual keys it uses."""
+    if isinstance(row, str):
+        yield row
+    elif isinstance(row, dict):
+        for key in ("turns", "prompt", "question", "instruction", "messages", "conversations"):
+            value = row.get(key)
+            if isinstance(value, str):
+                yield value
+            elif isinstance(value, list):
+                yield from (text for item in value for text in _item_questions(item))
+
+
+def _item_questions(item: Any) -> Iterator[str]:
+    if isinstance(item, str):
+        yield item
+    elif isinstance(item, dict) and item.get("role", item.get("from")) in ("user", "human"):
+        yield str(item.get("content", item.get("value", "")))

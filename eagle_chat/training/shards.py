@@ -1,0 +1,85 @@
+"""A folder of numbered JSONL shards, each written whole or not at all, with a note of how it came about."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from eagle_chat.core.errors import UserError
+
+SETTINGS = "corpus.json"
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Put `data` at `path` so that a reader, or a later start after a kill, finds the old file or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", suffix=".tmp", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+class Shards:
+    """Shard i is `part-iiiii.jsonl` with its rows and `part-iiiii.json` with its note. The rows are renamed into place
+    last, so a shard counts exactly if its rows are there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def open(self, settings: dict[str, Any]) -> None:
+        """Make the folder, or check that what lies there was made with the same settings (UserError if not)."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for leftover in self.folder.glob(".*.tmp"):
+            leftover.unlink()
+        path = self.folder / SETTINGS
+        if not path.is_file():
+            if self.count():
+                raise UserError(f"an empty folder or an unfinished corpus expected, found other files in {self.folder}")
+            write_atomically(path, (json.dumps(settings, indent=1) + "\n").encode())
+            return
+        found = json.loads(path.read_text(encoding="utf-8"))
+        settings = json.loads(json.dumps(settings))
+        changed = sorted(name for name in settings.keys() | found.keys() if settings.get(name) != found.get(name))
+        if changed:
+            listed = ", ".join(f"{name} {found.get(name)!r} (now {settings.get(name)!r})" for name in changed)
+            raise UserError(f"{self.folder} was begun with {listed}: use the same, or another --out")
+
+    def count(self) -> int:
+        """Shards written so far, without a gap."""
+        number = 0
+        while self._rows(number).is_file():
+            number += 1
+        return number
+
+    def write(self, number: int, rows: Iterable[dict[str, Any]], note: dict[str, Any]) -> None:
+        """Write shard `number`, rows last."""
+        write_atomically(self._note(number), (json.dumps(note) + "\n").encode())
+        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        write_atomically(self._rows(number), text.encode("utf-8", "replace"))
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Every row written so far."""
+        for number in range(self.count()):
+            with self._rows(number).open(encoding="utf-8") as file:
+                yield from (json.loads(line) for line in file)
+
+    def notes(self) -> list[dict[str, Any]]:
+        """The note of every shard."""
+        return [json.loads(self._note(number).read_text(encoding="utf-8")) for number in range(self.count())]
+
+    def _rows(self, number: int) -> Path:
+        return self.folder / f"part-{number:05d}.jsonl"
+
+    def _note(self, number: int) -> Path:
+        return self.folder / f"part-{number:05d}.json"
