@@ -54,7 +54,8 @@ def offences(source: str, module: str) -> list[str]:
         if not inside(name, "eagle_chat"):
             continue
         other = part_of(name)
-        if own == "core" and other != "core":
+        asks_version = name == "eagle_chat" and id(node) in lazy
+        if own == "core" and other != "core" and not asks_version:
             found.add(f"{module} imports {name}: core knows nothing of ours outside core")
         starts_program = module == "eagle_chat.__main__" and other == "cli"
         # The command that opens the page has to reach it, when it is run and not before.
@@ -80,7 +81,7 @@ def test_imports_flow_one_way(path: Path) -> None:
     ("module", "source"),
     [
         ("eagle_chat.core.engine", "from eagle_chat.cli import app"),
-        ("eagle_chat.core.engine", "from eagle_chat import load_engine"),
+        ("eagle_chat.core.engine", "def late():\n    from eagle_chat import load_engine"),
         ("eagle_chat.core.engine", "import eagle_chat.cli.app"),
         ("eagle_chat.core.engine", "from ..cli.app import main"),
         ("eagle_chat.core.engine", "def late():\n    from eagle_chat.cli import app"),
@@ -89,10 +90,6 @@ def test_imports_flow_one_way(path: Path) -> None:
     ],
 )
 def test_imports_against_the_flow_are_noticed(module: str, source: str) -> None:
-    if source.startswith("from eagle_chat import"):
-        source = "from eagle_chat.core import cache\n" + source
-        assert offences(source, module)
-        return
     assert offences(source, module)
     assert not offences("from eagle_chat.core import cache\nimport torch", module)
 
@@ -116,7 +113,9 @@ def test_no_weights_are_loaded_with_gaps(path: Path) -> None:
 def test_pickles_are_never_run(path: Path) -> None:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("torch.load", "pickle.load", "pickle.loads"):
-            safe = [key for key in node.keywords if key.arg == "weights_only" and getattr(key.value, "value", 0) is True]
+            safe = [
+                key for key in node.keywords if key.arg == "weights_only" and getattr(key.value, "value", 0) is True
+            ]
             assert safe, f"{name_of(path)}:{node.lineno}"
 
 
@@ -139,6 +138,6 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
 
 def test_views_can_read_events_without_torch() -> None:
     """Replaying a recording, or drawing one, must not wait for a model's libraries."""
-    for module in ("events", "config", "errors", "metrics", "registry"):
-        assert not loaded_by(f"import eagle_chat.core.{module}") & {"torch", "transformers"}, module
+    modules = ", ".join(f"eagle_chat.core.{name}" for name in ("events", "config", "errors", "metrics", "registry"))
+    assert not loaded_by(f"import {modules}") & {"torch", "transformers"}
     assert "torch" in loaded_by("import eagle_chat.core.engine")

@@ -67,7 +67,5 @@ class Plain:
         return [token for piece in pieces for token in piece] if self._letters else list(text.encode())
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        text: str = self.tokenizer.decode(
-            list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
-        )
+        text: str = self.tokenizer.decode(list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return text

@@ -30,9 +30,9 @@ class TreeCacheLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]  # its c
         self.owner = owner
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Allocate for the owner's capacity, with the shapes and dtype that the model brings."""
-        self.keys = _empty_like(key_states, self.owner.capacity)
-        self.values = _empty_like(value_states, self.owner.capacity)
+        """Take room for the owner's capacity, with the shapes and dtype that the model brings."""
+        self.keys = self.owner.allocate(key_states)
+        self.values = self.owner.allocate(value_states)
         self.is_initialized = True
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
@@ -46,24 +46,15 @@ class TreeCacheLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]  # its c
         self.values[:, :, start:end].copy_(value_states)
         return self.keys[:, :, :end], self.values[:, :, :end]
 
-    def resize(self, capacity: int, filled: int) -> None:
-        """Move to buffers of another capacity, keeping the first `filled` tokens."""
+    def move(self, filled: int) -> None:
+        """Take new room for the owner's new capacity, keeping the first `filled` tokens."""
         if not self.is_initialized:
             return
         assert self.keys is not None and self.values is not None
-        for name, old in (("keys", self.keys), ("values", self.values)):
-            new = _empty_like(old, capacity)
-            new[:, :, :filled].copy_(old[:, :, :filled])
-            setattr(self, name, new)
-
-    def keep(self, rows: Tensor, start: int) -> None:
-        """Move the tokens at `rows` [k] to start..start+k-1. `rows` ascend and never lie before their new place."""
-        assert self.keys is not None and self.values is not None
-        rows = rows.to(self.keys.device)
-        end = start + rows.shape[0]
-        # index_select makes a copy first, so overlapping source and target rows are safe.
-        self.keys[:, :, start:end] = self.keys.index_select(2, rows)
-        self.values[:, :, start:end] = self.values.index_select(2, rows)
+        old_keys, old_values = self.keys[:, :, :filled], self.values[:, :, :filled]
+        self.lazy_initialization(old_keys, old_values)
+        self.keys[:, :, :filled].copy_(old_keys)
+        self.values[:, :, :filled].copy_(old_values)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """(key length, key offset) for transformers' own masks."""
@@ -89,6 +80,10 @@ class TreeCache(Cache):
         self.length = 0
         self.filled = 0
         self.capacity = 0
+        self._moving = False
+        # Keys and values of all layers of one shape lie in one tensor [count, 1, heads, capacity, dim], so that a
+        # commit moves rows once and not once a layer. With the number of its entries given out.
+        self._slabs: dict[tuple[object, ...], tuple[Tensor, int]] = {}
         self.tree_layers = [TreeCacheLayer(self) for _ in range(num_layers)]
         super().__init__(layers=list(self.tree_layers))
         self.reserve(capacity)
@@ -97,10 +92,31 @@ class TreeCache(Cache):
         """Make room for `num_tokens` in all. Never shrinks."""
         if num_tokens <= self.capacity:
             return
-        capacity = -(-num_tokens // GROWTH_STEP) * GROWTH_STEP
+        self._moving = True
+        self.capacity = -(-num_tokens // GROWTH_STEP) * GROWTH_STEP
+        self._slabs = {}
         for layer in self.tree_layers:
-            layer.resize(capacity, self.filled)
-        self.capacity = capacity
+            layer.move(self.filled)
+        self._moving = False
+
+    def recover(self) -> None:
+        """Forget everything if growing was interrupted half-way: the layers' buffers no longer agree then."""
+        if self._moving:
+            self.length, self.filled, self.capacity, self._slabs = 0, 0, 0, {}
+            for layer in self.tree_layers:
+                layer.is_initialized = False
+            self._moving = False
+
+    def allocate(self, states: Tensor) -> Tensor:
+        """A buffer [1, heads, capacity, dim] for states [1, heads, M, dim], uninitialised."""
+        batch, heads, _, dim = states.shape
+        kind = (batch, heads, dim, states.dtype, states.device)
+        if kind not in self._slabs:
+            shape = (2 * len(self.tree_layers), batch, heads, self.capacity, dim)
+            self._slabs[kind] = (torch.empty(shape, dtype=states.dtype, device=states.device), 0)
+        slab, used = self._slabs[kind]
+        self._slabs[kind] = (slab, used + 1)
+        return slab[used]
 
     def stage(self, num_tokens: int) -> None:
         """Count the tokens of a finished forward pass as staged: later passes see them."""
@@ -110,9 +126,10 @@ class TreeCache(Cache):
         """Keep the staged tokens `path` (offsets from `length`, ascending) and forget the other staged ones."""
         if path != list(range(len(path))):
             rows = torch.tensor(path) + self.length
-            for layer in self.tree_layers:
-                if layer.is_initialized:  # layers that share another's keys never see an update
-                    layer.keep(rows, self.length)
+            end = self.length + len(path)
+            for slab, used in self._slabs.values():
+                # index_select makes a copy first, so overlapping source and target rows are safe.
+                slab[:used, :, :, self.length : end] = slab[:used].index_select(3, rows.to(slab.device))
         self.length += len(path)
         self.filled = self.length
 
@@ -120,8 +137,3 @@ class TreeCache(Cache):
         """Forget every token from `length` on, staged ones included."""
         self.length = min(self.length, length)
         self.filled = self.length
-
-
-def _empty_like(states: Tensor, capacity: int) -> Tensor:
-    shape = (*states.shape[:2], capacity, states.shape[3])
-    return torch.empty(shape, dtype=states.dtype, device=states.device)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Protocol
+
+from eagle_chat.core.state import common_prefix
 
 REPLACEMENT = "\ufffd"
 LONGEST_CHARACTER = 4
@@ -58,7 +59,8 @@ class Detokenizer:
         A byte-fallback decoder takes a run as a whole: one half character at its end unmakes those before it. They
         were right when they were shown, so they stay.
         """
-        rest = text[len(os.path.commonprefix((text, self._shown))) :]
+        common = common_prefix(text, self._shown)
+        rest = text[common:]
         self._shown = text
         return (REPLACEMENT if rest.startswith(REPLACEMENT) else "") + rest.lstrip(REPLACEMENT)
 

@@ -7,6 +7,7 @@ the device is waited for only once, when the finished tree is read.
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass, field
 
@@ -135,17 +136,20 @@ class _Growth:
         logits = self._head.logits(self._hidden).float()  # [R, Vd]
         if self._sampled is not None:
             logits = logits / self._sampled.temperature
-        log_probs = logits.log_softmax(dim=-1).clamp_(max=0.0)
-        # A row with NaN cannot be ranked. Any law may stand in for it: the target decides what is accepted.
-        self._log_probs = log_probs.nan_to_num_(nan=-math.log(log_probs.shape[-1]))
+        self._log_probs = logits.log_softmax(dim=-1)
         if self._sampled is not None:
+            self._log_probs = self._usable(self._log_probs)
             self._proposals.append((self._run_ids, self._log_probs))
+
+    def _usable(self, log_probs: Tensor) -> Tensor:
+        """Without NaN, which cannot be ranked. Any law may stand in: the target decides what is accepted."""
+        return log_probs.clamp_(max=0.0).nan_to_num_(nan=-math.log(self._log_probs.shape[-1]))
 
     def _ranked(self, count: int) -> tuple[Tensor, Tensor]:
         """For each node run last, the best (or sampled) `count` children: log-probabilities, draft ids, [R, count]."""
         if self._sampled is None:
             best = self._log_probs.topk(count, dim=-1)
-            return best.values, best.indices
+            return self._usable(best.values), best.indices
         # The Gumbel top-k trick samples without replacement, in order (Kool, van Hoof, Welling 2019).
         position = self._start.position + len(self._levels) + 1
         size = self._log_probs.shape[-1]
@@ -162,9 +166,7 @@ class _Growth:
     def add_all(self, top_k: int) -> None:
         """A level with the best `top_k` children of every node run last."""
         log_q, draft_ids = self._ranked(top_k)
-        count = log_q.shape[0]
-        rows = torch.arange(count, device=self._device).repeat_interleave(top_k)
-        ranks = torch.arange(top_k, device=self._device).repeat(count)
+        rows, ranks = _grid(log_q.shape[0], top_k, self._device)
         self._append(rows, ranks, log_q.flatten(), draft_ids.flatten())
 
     def _append(self, rows: Tensor, ranks: Tensor, log_q: Tensor, draft_ids: Tensor) -> None:
@@ -261,6 +263,17 @@ class _Growth:
             for node, row in zip(run_ids.tolist(), log_probs, strict=True)
             if node in slot
         }
+
+
+@functools.cache
+def _grid(count: int, top_k: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Row and rank of every node of a level with `top_k` children for each of `count` nodes, both [count * top_k].
+
+    The same few shapes come back in every cycle, so they are made once.
+    """
+    with torch.inference_mode(False):
+        places = torch.arange(count * top_k, device=device)
+        return places // top_k, places % top_k
 
 
 def _ints(values: list[float]) -> list[int]:

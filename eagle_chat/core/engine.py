@@ -191,7 +191,8 @@ class _Run:
         cut = self.stopper.offer([token])
         state.tokens.append(token)
         self.reason, self.output_tokens = cut.reason, 1
-        return Committed(0, [token], ["target"], cut.text, 0, 0, {"prefill": time.perf_counter() - start})
+        seconds = {"prefill": time.perf_counter() - start}
+        return Committed(0, [token], ["target"], cut.text, 0, 0, seconds, pieces=list(cut.pieces))
 
     @torch.inference_mode()
     def _cycle(self) -> list[Event]:
@@ -243,6 +244,7 @@ class _Run:
                 len(acceptance.path) - 1,
                 seconds,
                 levels,
+                list(cut.pieces),
             )
         )
         return events

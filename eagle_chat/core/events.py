@@ -100,7 +100,8 @@ class Committed:
     """Tokens that are now part of the answer. `text` is what became readable with them. `num_nodes`: nodes the
     target saw, root included (0 in the prefill's own event). `accepted`: draft tokens the target accepted, before
     any cut at a stop or the budget. `seconds` by stage; cycle 0 has the single stage "prefill". `levels`: for each
-    depth the path reached, whether a drafted token was accepted there."""
+    depth the path reached, whether a drafted token was accepted there. `pieces`: `text` by token, each what became
+    readable with that token."""
 
     cycle: int
     token_ids: list[int]
@@ -110,6 +111,7 @@ class Committed:
     accepted: int
     seconds: dict[str, float]
     levels: list[bool] = field(default_factory=list)
+    pieces: list[str] = field(default_factory=list)
     type: Literal["committed"] = "committed"
 
 

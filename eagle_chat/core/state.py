@@ -29,6 +29,9 @@ class DecodingState:
         At least the last prompt token is left to run, because its logits are needed. The head's entry t needs the
         token t+1, so with a head one token less than the common prefix can be kept.
         """
+        for cache in (self.cache, self.head_cache):
+            if cache is not None:
+                cache.recover()
         common = common_prefix(self.tokens, prompt)
         keep = min(common, self.cache.length, len(prompt) - 1)
         if self.head_cache is not None:

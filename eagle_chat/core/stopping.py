@@ -11,11 +11,17 @@ from eagle_chat.core.events import FinishReason
 
 @dataclass(frozen=True)
 class Cut:
-    """How many of the offered tokens to keep, the text they add, and why the answer ends (None: it goes on)."""
+    """How many of the offered tokens to keep, why the answer ends (None: it goes on), and for each kept token the text
+    that became certain with it."""
 
     keep: int
-    text: str
+    pieces: tuple[str, ...]
     reason: FinishReason | None
+
+    @property
+    def text(self) -> str:
+        """The text the kept tokens add."""
+        return "".join(self.pieces)
 
 
 class Stopper:
@@ -47,18 +53,18 @@ class Stopper:
 
     def offer(self, tokens: Sequence[int]) -> Cut:
         """Take tokens in order up to the first reason to end."""
-        text = ""
+        pieces: list[str] = []
         for count, token in enumerate(tokens, start=1):
             self._left -= 1
             if token in self._stop_ids:
-                return Cut(count, text + self.flush(), "stop")
+                return Cut(count, (*pieces, self.flush()), "stop")
             piece, stopped = self._visible(self._detokenizer.feed(token))
-            text += piece
+            pieces.append(piece)
             if stopped:
-                return Cut(count, text, "stop")
+                return Cut(count, tuple(pieces), "stop")
             if self._left <= 0:
-                return Cut(count, text + self.flush(), self._limit)
-        return Cut(len(tokens), text, None)
+                return Cut(count, (*pieces[:-1], piece + self.flush()), self._limit)
+        return Cut(len(tokens), tuple(pieces), None)
 
     def flush(self) -> str:
         """The text still held back, at the end of the answer."""

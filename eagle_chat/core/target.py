@@ -123,6 +123,10 @@ class Target:
     def lm_head(self, hidden: Tensor) -> Tensor:
         """Logits [M, V] of normed final hidden states [M, H], with the model's own scaling and soft cap."""
         logits: Tensor = self._lm_head(hidden)
+        return self.adjust_logits(logits)
+
+    def adjust_logits(self, logits: Tensor) -> Tensor:
+        """The model's own scaling and soft cap, element by element, of what its LM head's matrix gives."""
         scaling = getattr(self.config, "logits_scaling", None)
         if scaling:
             logits = logits / scaling

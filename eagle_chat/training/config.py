@@ -82,7 +82,9 @@ class CorpusConfig:
         _expect(all(0.0 <= value <= 10.0 for value in self.temperatures), "temperatures of 0 to 10", self.temperatures)
         _expect(self.question_temperature > 0, "question_temperature above 0", self.question_temperature)
         _expect(0.0 <= self.question_min_p < 1.0, "question_min_p in [0, 1)", self.question_min_p)
-        _expect(not self.regenerate or bool(self.source), "a source to take questions from with regenerate", self.source)
+        _expect(
+            not self.regenerate or bool(self.source), "a source to take questions from with regenerate", self.source
+        )
 
 
 @dataclass(frozen=True)
@@ -169,7 +171,9 @@ class TrainConfig:
         _expect(self.learning_rate > 0, "a learning rate above 0", self.learning_rate)
         _expect(0.0 <= self.dropout < 1.0, "dropout in [0, 1)", self.dropout)
         _expect(0.0 <= self.ema < 1.0, "ema in [0, 1)", self.ema)
-        _expect(0.0 <= self.warmup < 1.0 and 0.0 <= self.final_rate <= 1.0, "warmup and final_rate in [0, 1)", self.warmup)
+        _expect(
+            0.0 <= self.warmup < 1.0 and 0.0 <= self.final_rate <= 1.0, "warmup and final_rate in [0, 1)", self.warmup
+        )
         _expect(self.clip > 0, "clip above 0", self.clip)
         both = self.load_in_8bit and self.load_in_4bit
         _expect(not both, "one quantisation", "8-bit and 4-bit")

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from eagle_chat.core.chat import Message
 from eagle_chat.core.errors import UserError
@@ -45,6 +45,11 @@ class Conversation:
 def normalised(text: str) -> str:
     """Lower case letters and digits in words, for comparing questions."""
     return " ".join("".join(sign if sign.isalnum() else " " for sign in text.lower()).split())
+
+
+def common_length(left: str, right: str) -> int:
+    """Characters that two texts share in front."""
+    return next((at for at, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))
 
 
 def question_hash(conversation: Conversation) -> str:
@@ -131,8 +136,7 @@ def data_files(folder: Path) -> list[Path]:
 
 def _file_rows(path: Path) -> Iterator[tuple[Any, str]]:
     try:
-        opened = gzip.open(path, "rt", encoding="utf-8-sig") if path.suffix == ".gz" else path.open(encoding="utf-8-sig")
-        with opened as file:
+        with _opened(path) as file:
             if path.name.removesuffix(".gz").endswith(".jsonl"):
                 for number, line in enumerate(file, 1):
                     if line.strip():
@@ -141,6 +145,12 @@ def _file_rows(path: Path) -> Iterator[tuple[Any, str]]:
             yield from _json_rows(file.read(), path)
     except (OSError, ValueError) as error:
         raise UserError(f"{path} cannot be read as JSON ({error}): correct or leave it out") from error
+
+
+def _opened(path: Path) -> TextIO:
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8-sig")
+    return path.open(encoding="utf-8-sig")
 
 
 def _json_rows(text: str, path: Path) -> Iterator[tuple[Any, str]]:

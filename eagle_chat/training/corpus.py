@@ -24,6 +24,7 @@ from eagle_chat.training.conversations import Conversation
 from eagle_chat.training.decode import Continuation, Request, continue_all
 from eagle_chat.training.questions import opening, user_header
 from eagle_chat.training.shards import Shards
+from eagle_chat.training.timing import duration
 
 DEFAULT_ANSWERS = 1000
 """Answers where neither a number nor a source is given."""
@@ -95,9 +96,10 @@ class CorpusMaker:
         ]
         texts = self._continue(requests, self.config.max_question_tokens)
         kept: list[tuple[int, str, str]] = []
+        new = filters.Seen()
         for number, start, prompt, text in zip(numbers, openings, prompts, texts, strict=True):
             question = self.chat.decode([*prompt[num_header:], *text.tokens]).strip()
-            reason = self._question_fault(question, text)
+            reason = self._question_fault(question, text, new)
             if reason is not None:
                 result.refused[reason] += 1
             else:
@@ -106,27 +108,27 @@ class CorpusMaker:
         self._answer(asked, [number for number, _, _ in kept], result, [kind for _, kind, _ in kept])
         return result
 
-    def _question_fault(self, question: str, text: Continuation) -> str | None:
+    def _question_fault(self, question: str, text: Continuation, new: filters.Seen) -> str | None:
         if not text.ended:
             return "question without an end"
         if len(question.split()) < self.config.min_question_words:
             return "question too short"
         if filters.loops(text.tokens):
             return "question loops"
-        return self._known(question)
+        return "excluded question" if self.exclusion.hits(question) else self._known(question, new)
 
-    def _known(self, question: str) -> str | None:
-        if self.exclusion.hits(question):
-            return "excluded question"
-        return None if self.seen.add(question) else "duplicate question"
+    def _known(self, question: str, new: filters.Seen) -> str | None:
+        """Only what is kept counts as seen for later batches: a resumed run knows nothing else."""
+        return None if question not in self.seen and new.add(question) else "duplicate question"
 
     def _taken(self, batch: list[Conversation], first: int) -> Yield:
         """Conversations of files, with their own answers or the target's."""
         result = Yield(asked=len(batch))
         kept: list[tuple[int, Conversation]] = []
+        new = filters.Seen()
         for number, conversation in enumerate(batch, first):
             excluded = self.exclusion.refuses(conversation)
-            reason = "excluded question" if excluded else self._known(conversation.question)
+            reason = "excluded question" if excluded else self._known(conversation.question, new)
             if reason is not None:
                 result.refused[reason] += 1
             else:
@@ -180,6 +182,7 @@ class CorpusMaker:
         elif not self.config.keep_loops and any(filters.loops(tokens) for tokens in ids):
             result.refused["answer loops"] += 1
         else:
+            self.seen.add(conversation.question)
             result.rows.append(Row(conversation, sum(map(len, ids)), kind, temperature))
 
     def _continue(self, requests: Sequence[Request], max_new_tokens: int) -> list[Continuation]:
@@ -197,7 +200,7 @@ def make_corpus(config: CorpusConfig, target: Target, chat: Chat, report: Report
     have = 0
     for row in shards.rows():
         have += 1
-        maker.seen.add(conversations.normalised(_question_of(row)))
+        maker.seen.add(_question_of(row))
     wanted = config.answers or (0 if config.source else DEFAULT_ANSWERS)
     number, barren = shards.count(), 0
     progress = _Progress(report, wanted, have)
@@ -233,7 +236,7 @@ def _settings(config: CorpusConfig) -> dict[str, Any]:
 
 
 def _question_of(row: dict[str, Any]) -> str:
-    return next(turn["content"] for turn in row["messages"] if turn["role"] == "user")
+    return str(next(turn["content"] for turn in row["messages"] if turn["role"] == "user"))
 
 
 class _Progress:
@@ -246,20 +249,9 @@ class _Progress:
     def add(self, rows: int, tokens: int) -> None:
         self._have, self._new, self._tokens = self._have + rows, self._new + rows, self._tokens + tokens
         seconds = time.perf_counter() - self._start
-        words = f"{self._have:,} conversations, {self._tokens / seconds:.0f} answer tokens/s"
+        of_all = f" of {self._wanted:,}" if self._wanted else ""
+        words = f"{self._have:,}{of_all} conversations, {self._tokens / seconds:.0f} answer tokens/s"
         if self._wanted:
             left = (self._wanted - self._have) * seconds / self._new if self._new else float("inf")
-            words = f"{self._have:,} of {words}".replace(" conversations", f" {self._wanted:,} conversations")
-            words = f"{self._have:,} of {self._wanted:,} conversations, {self._tokens / seconds:.0f} answer tokens/s"
             words += f", {duration(left)} left"
         self._report(words, self._have / self._wanted if self._wanted else 0.0)
-
-
-def duration(seconds: float) -> str:
-    """Seconds for people: 45 s, 12 min, 3 h 20 min."""
-    if seconds == float("inf"):
-        return "unknown"
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"

@@ -37,6 +37,11 @@ class Continuation:
     ended: bool
 
 
+def last_logits_only(model: Any) -> dict[str, int]:
+    """Arguments that keep a model from computing logits for every position, where it can do without."""
+    return {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
+
+
 @torch.inference_mode()
 def continue_all(
     target: Target, requests: Sequence[Request], stop_ids: Collection[int], max_new_tokens: int, seed: int
@@ -110,8 +115,7 @@ class _Batch:
         self._model = target.model
         self._device = next(target.model.get_input_embeddings().parameters()).device
         self._keyword = cache_keyword(target.model.forward)
-        signature = inspect.signature(target.model.forward).parameters
-        self._last_only: dict[str, Any] = {"logits_to_keep": 1} if "logits_to_keep" in signature else {}
+        self._last_only = last_logits_only(target.model)
         self._cache: Any = DynamicCache(config=target.config)
         lengths = [len(request.tokens) for request in requests]
         width = max(lengths)

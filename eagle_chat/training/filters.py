@@ -13,7 +13,7 @@ from eagle_chat.training.conversations import Conversation, data_files, normalis
 LONGEST_PERIOD = 48
 REPEATS = 3
 SHORTEST_LOOP = 24
-"""A loop: the last tokens repeat a period of at most `LONGEST_PERIOD` tokens `REPEATS` times, over at least this many."""
+"""A loop: the last tokens repeat a period of at most `LONGEST_PERIOD` tokens `REPEATS` times, over at least so many."""
 
 
 def loops(tokens: Sequence[int]) -> bool:
@@ -41,6 +41,9 @@ class Seen:
         self._known.add(name)
         return new
 
+    def __contains__(self, question: str) -> bool:
+        return normalised(question) in self._known
+
     def __len__(self) -> int:
         return len(self._known)
 
@@ -65,9 +68,7 @@ class Exclusion:
     def hits(self, text: str) -> bool:
         """Whether `text` shares words in a row with a listed question."""
         parts = normalised(text).split()
-        return any(
-            gram in known for length, known in self._grams.items() for gram in _grams(parts, length)
-        )
+        return any(gram in known for length, known in self._grams.items() for gram in _grams(parts, length))
 
     def refuses(self, conversation: Conversation) -> bool:
         """Whether any question of the conversation is refused."""

@@ -6,11 +6,11 @@ and the temperature is kept low (Magpie, arXiv 2406.08464, has the idea of the b
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 from eagle_chat.core.chat import Chat, Message
 from eagle_chat.core.errors import UserError
+from eagle_chat.training.conversations import common_length
 
 OPENINGS: dict[str, tuple[str, ...]] = {
     "writing": (
@@ -23,35 +23,39 @@ OPENINGS: dict[str, tuple[str, ...]] = {
         "Help me understand", "In simple words, what is", "Explain to a child what",
     ),
     "how-to": (
-        "How do I", "How can I", "What is the best way to", "Give me step by step instructions to", "What should I do if",
-        "How should I", "I want to learn", "I need help with",
+        "How do I", "How can I", "What is the best way to", "Give me step by step instructions to",
+        "What should I do if", "How should I", "I want to learn", "I need help with",
     ),
     "knowledge": (
-        "What is", "What are", "Who was", "When did", "Where is", "Why do", "Why is", "Which", "How many", "Is it true that",
+        "What is", "What are", "Who was", "When did", "Where is", "Why do", "Why is", "Which", "How many",
+        "Is it true that",
     ),
     "translation": (
-        "Translate this sentence into French:", "Translate into Spanish:", "Translate the following text to German:",
-        "Rewrite this sentence in a formal tone:", "Correct the grammar of this sentence:", "Paraphrase:",
+        "Translate this sentence into French:", "Translate into Spanish:",
+        "Translate the following text to German:", "Rewrite this sentence in a formal tone:",
+        "Correct the grammar of this sentence:", "Paraphrase:",
     ),
     "mathematics": (
-        "Solve", "Calculate", "What is the value of", "If a train", "A shop sells", "Sarah has", "Find the area of",
-        "Simplify the expression", "Tom buys", "What percentage of",
+        "Solve", "Calculate", "What is the value of", "If a train", "A shop sells", "Sarah has",
+        "Find the area of", "Simplify the expression", "Tom buys", "What percentage of",
     ),
     "comparison": (
-        "Compare", "What is the difference between", "Which is better:", "What are the advantages and disadvantages of",
-        "Discuss the pros and cons of",
+        "Compare", "What is the difference between", "Which is better:",
+        "What are the advantages and disadvantages of", "Discuss the pros and cons of",
     ),
     "code": (
-        "Write a Python function that", "Write a Python program to", "Write a JavaScript function to", "Write an SQL query",
-        "Write a function in C++ that", "How do I write a loop in", "Explain what this code does:", "Write a class in Java",
-        "Fix the error in this code:", "Write HTML code for",
+        "Write a Python function that", "Write a Python program to", "Write a JavaScript function to",
+        "Write an SQL query", "Write a function in C++ that", "How do I write a loop in",
+        "Explain what this code does:", "Write a class in Java", "Fix the error in this code:",
+        "Write HTML code for",
     ),
     "extraction": (
-        "Summarize the following text:", "Extract the names from this text:", "Classify the following", "Identify the",
-        "List the main points of", "Given the following text,",
+        "Summarize the following text:", "Extract the names from this text:", "Classify the following",
+        "Identify the", "List the main points of", "Given the following text,",
     ),
     "lists": (
-        "List", "Give me a list of", "Give me five", "Name three", "What are some", "Suggest", "Recommend", "Provide ten",
+        "List", "Give me a list of", "Give me five", "Name three", "What are some", "Suggest", "Recommend",
+        "Provide ten",
     ),
     "planning": (
         "Plan a", "Create a schedule for", "Design a", "Make a plan for", "Outline", "Organize",
@@ -63,11 +67,11 @@ OPENINGS: dict[str, tuple[str, ...]] = {
         "If all", "What would happen if", "Suppose that", "A man", "Why would", "Which of these does not belong:",
         "What conclusion", "Do you think", "Should",
     ),
-    "free": ("",),
+    "free": (
+        "",
+    ),
 }  # fmt: skip
 """Kinds of questions and first words; "free" gives none."""
-
-FOLLOW_UPS = ("", "Can you", "Now", "What about", "Why", "Explain", "Give me", "Rewrite", "How")
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,7 @@ def user_header(chat: Chat, before: list[Message], system: str | None = None) ->
     """
     start: list[Message] = [] if system is None else [{"role": "system", "content": system}]
     texts = [chat.prompt([*start, *before, {"role": "user", "content": probe}]) for probe in ("Aa", "Zz")]
-    header = os.path.commonprefix(texts)
+    header = texts[0][: common_length(*texts)]
     if not header:
         raise UserError(
             "a template with something before the user's words expected, found none: the target cannot write "

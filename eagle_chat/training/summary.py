@@ -77,7 +77,7 @@ def coverage(counts: Counter[int], sizes: Sequence[int]) -> dict[int, float]:
     """For each size, the share of all occurrences that its most frequent tokens make up."""
     total = counts.total()
     ordered = [count for _, count in counts.most_common()]
-    return {size: sum(ordered[:size]) / total if total else 0.0 for size in sizes if size < max(sizes[0], 2 * len(counts)) or size == sizes[0]}
+    return {size: sum(ordered[:size]) / total if total else 0.0 for size in sizes}
 
 
 def refusals(notes: Iterable[dict[str, Any]]) -> Counter[str]:

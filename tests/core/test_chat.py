@@ -138,7 +138,9 @@ def test_a_tokenizer_without_bos_gets_none() -> None:
 
 
 def test_a_user_who_types_the_marker_gets_no_bos_less() -> None:
-    chat = Chat(byte_level(("<s>", "</s>", "<|im_start|>", "<|im_end|>"), "<s>", "</s>", "bos", "{{ messages[0].content }}"))
+    chat = Chat(
+        byte_level(("<s>", "</s>", "<|im_start|>", "<|im_end|>"), "<s>", "</s>", "bos", "{{ messages[0].content }}")
+    )
     assert chat.encode([{"role": "user", "content": "hi"}])[0] == 256
     assert chat.encode([{"role": "user", "content": "x<s>"}])[0] == 256
 

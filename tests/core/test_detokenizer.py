@@ -13,6 +13,8 @@ MIXED = "😀你好é👩‍💻"
 BYTES = Plain(byte_level())
 FALLBACK = Plain(byte_fallback())
 DECODERS = {"byte level": BYTES, "byte fallback": FALLBACK}
+
+
 def pieces(decoder: Plain, tokens: list[int]) -> list[str]:
     detokenizer = Detokenizer(decoder)
     return [*(detokenizer.feed(token) for token in tokens), detokenizer.flush()]
@@ -104,7 +106,12 @@ def test_any_bytes_come_out_as_the_full_decode(tokens: list[int]) -> None:
 
 
 @settings(deadline=None)
-@given(st.lists(st.one_of(st.sampled_from(["a", " ", "  ", "\n", ","]), st.characters(codec="utf-8", exclude_characters="▁")), max_size=80))
+@given(
+    st.lists(
+        st.one_of(st.sampled_from(["a", " ", "  ", "\n", ","]), st.characters(codec="utf-8", exclude_characters="▁")),
+        max_size=80,
+    )
+)
 def test_words_among_spelled_characters_come_out_whole(parts: list[str]) -> None:
     tokens = FALLBACK.ids("".join(parts))
     assert "".join(pieces(FALLBACK, tokens)) == FALLBACK.decode(tokens)

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from eagle_chat.core import masks
+from eagle_chat.core.cache import TreeCacheLayer
 from eagle_chat.core.config import SamplingConfig, TreeConfig
 from eagle_chat.core.engine import Engine
 from eagle_chat.core.errors import UserError
@@ -329,6 +330,25 @@ def test_an_interrupt_inside_a_draft_leaves_a_usable_state(draft_call: int) -> N
         read(engine.stream(PROMPT, sampling=tiny.GREEDY64, tree=TREE, state=state), got)
     handle.remove()
     check_next_turn(engine, state, got)
+
+
+def test_an_interrupt_while_a_cache_grows_leaves_a_usable_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = random_engine("eagle3")
+    state = engine.new_state()
+    sampling = SamplingConfig(max_new_tokens=8)
+    first = tiny.answer(engine, PROMPT, sampling=sampling, tree=TREE, state=state)
+    longer = [*PROMPT, *first, *tiny.prompts(1, 225, seed=8)[0]]
+    move, counter = TreeCacheLayer.move, itertools.count(1)
+
+    def interrupted(layer: TreeCacheLayer, filled: int) -> None:
+        move(layer, filled)
+        if next(counter) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(TreeCacheLayer, "move", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        tiny.answer(engine, longer, sampling=sampling, tree=TREE, state=state)
+    check_next_turn(engine, state, first)
 
 
 def test_trace_tells_the_whole_tree() -> None:

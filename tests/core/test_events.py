@@ -33,9 +33,7 @@ JSON = st.dictionaries(
     TEXT, st.recursive(st.none() | st.booleans() | INT | FLOAT | TEXT, lambda inner: st.lists(inner, max_size=3))
 )
 
-DRAFT_NODES = st.builds(
-    DraftNode, INT, INT, INT, INT, TEXT, FLOAT, FLOAT, INT, st.sampled_from(get_args(Stage)), INT
-)
+DRAFT_NODES = st.builds(DraftNode, INT, INT, INT, INT, TEXT, FLOAT, FLOAT, INT, st.sampled_from(get_args(Stage)), INT)
 VERIFIED_NODES = st.builds(
     VerifiedNode, INT, FLOAT, st.sampled_from(get_args(Status)), st.none() | INT, st.none() | TEXT, st.none() | FLOAT
 )
@@ -67,6 +65,7 @@ EVENTS: dict[str, st.SearchStrategy[Event]] = {
         INT,
         st.dictionaries(st.sampled_from(STAGES), FLOAT),
         st.lists(st.booleans(), max_size=4),
+        st.lists(TEXT, max_size=4),
     ),
     "finished": st.builds(Finished, st.sampled_from(get_args(FinishReason)), TEXT, INT, INT, st.none() | TEXT),
 }

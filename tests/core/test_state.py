@@ -57,7 +57,9 @@ def test_rewinding_keeps_the_most_that_is_still_true(data: st.DataObject) -> Non
         assert held <= head
         assert still_true(held, tokens, prompt, 1)
         # A turn without the head forgets no more of it than it must.
-        assert held == kept if with_head else held == max(n for n in range(head + 1) if still_true(n, tokens, prompt, 1))
+        assert (
+            held == kept if with_head else held == max(n for n in range(head + 1) if still_true(n, tokens, prompt, 1))
+        )
 
 
 def test_the_next_turn_of_a_conversation() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
 
 from eagle_chat.core import masks
 from eagle_chat.core.cache import TreeCache
@@ -84,3 +84,9 @@ class DraftHead(nn.Module):
     def device(self) -> torch.device:
         """Where the head runs."""
         return next(self.parameters()).device
+
+
+def set_output_bias(layer: LlamaDecoderLayer, spec: HeadSpec) -> None:
+    """Give the attention's output the bias it has in the file: Qwen2's layers have one at q, k and v only."""
+    old = layer.self_attn.o_proj
+    layer.self_attn.o_proj = nn.Linear(old.in_features, old.out_features, bias=spec.output_bias)

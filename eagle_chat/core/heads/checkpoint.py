@@ -78,7 +78,8 @@ def architecture_of(tensors: dict[str, Tensor]) -> str:
         if any(name.startswith("layers.1.") for name in tensors):
             raise HeadMismatchError("a draft head expected, found a whole model (no fc.weight): check --draft")
         raise HeadMismatchError("a draft head expected, but the tensor fc.weight is missing: get the checkpoint again")
-    return "eagle3" if any(name.endswith("hidden_norm.weight") for name in tensors) else "eagle"
+    of_eagle3 = any(name.startswith("midlayer.") or name.endswith("hidden_norm.weight") for name in tensors)
+    return "eagle3" if of_eagle3 else "eagle"
 
 
 def build_head(
@@ -173,6 +174,7 @@ def _spec(
         hidden_act=config.get("hidden_act", "silu"),
         fc_bias="fc.bias" in tensors,
         attention_bias=f"{layer}self_attn.q_proj.bias" in tensors,
+        output_bias=f"{layer}self_attn.o_proj.bias" in tensors,
         mlp_bias=f"{layer}mlp.gate_proj.bias" in tensors,
         own_embedding=own_embedding,
     )
@@ -243,11 +245,12 @@ def _taps(config: dict[str, Any], target: Target) -> tuple[int, int, int]:
 
 
 def check_taps(taps: tuple[int, ...], num_layers: int) -> tuple[int, int, int]:
-    """The taps, if there are three distinct ones within the target's `hidden_states`; else HeadMismatchError."""
+    """The taps from low to high, if there are three distinct ones within the target's `hidden_states`; else
+    HeadMismatchError. (Every engine joins them in the order of the layers, however a config lists them.)"""
     if len(set(taps)) != 3 or len(taps) != 3 or min(taps) < 0 or max(taps) > num_layers:
         raise HeadMismatchError(
             f"three different taps of 0 to {num_layers} expected, found {list(taps)} for a target of {num_layers} "
             "layers: give --taps a,b,c or choose a deeper target"
         )
-    low, middle, high = taps
+    low, middle, high = sorted(taps)
     return (low, middle, high)

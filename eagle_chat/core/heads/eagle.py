@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer
 
-from eagle_chat.core.heads.base import DraftHead, Function
+from eagle_chat.core.heads.base import DraftHead, Function, set_output_bias
 from eagle_chat.core.heads.spec import HeadSpec
 from eagle_chat.core.target import cache_keyword
 
@@ -22,6 +22,8 @@ class EagleHead(DraftHead):
         self.fc = nn.Linear(spec.embedding_size + spec.feature_size, spec.hidden_size, bias=spec.fc_bias)
         config = spec.llama_config()
         self.layers = nn.ModuleList(LlamaDecoderLayer(config, index) for index in range(spec.num_layers))
+        for layer in self.layers:
+            set_output_bias(layer, spec)
         self.layers[0].input_layernorm = nn.Identity()
         self._cache_keyword = cache_keyword(LlamaDecoderLayer.forward)
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRMSNorm
 
-from eagle_chat.core.heads.base import DraftHead, Function
+from eagle_chat.core.heads.base import DraftHead, Function, set_output_bias
 from eagle_chat.core.heads.spec import HeadSpec
 from eagle_chat.core.target import cache_keyword
 
@@ -22,6 +22,7 @@ class Eagle3Layer(LlamaDecoderLayer):  # type: ignore[no-untyped-call]  # its cl
         for name in ("q_proj", "k_proj", "v_proj"):
             old = getattr(self.self_attn, name)
             setattr(self.self_attn, name, nn.Linear(width, old.out_features, bias=spec.attention_bias))
+        set_output_bias(self, spec)
         self.input_layernorm = LlamaRMSNorm(spec.embedding_size, eps=spec.rms_norm_eps)
         self.hidden_norm = LlamaRMSNorm(spec.hidden_size, eps=spec.rms_norm_eps)
         self.norm_before_residual = spec.norm_before_residual

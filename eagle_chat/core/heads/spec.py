@@ -17,7 +17,7 @@ class HeadSpec:
 
     `hidden_size` H of the head, `embedding_size` E of the token embeddings it reads, `feature_size` F of one fused
     target feature (all taps), `draft_vocab_size` Vd. `rope`: transformers' rope parameters, from the head's own
-    config. `num_fc_norms`: RMS norms before `fc`, 1 over all taps or one for each
+    config. `attention_bias` is that of q, k and v, `output_bias` that of the attention's output. `num_fc_norms`: RMS norms before `fc`, 1 over all taps or one for each
     (EAGLE-3.1); `norm_before_residual`: the residual takes the normed hidden; `norm_output`: the normed output is
     fed back (EAGLE-3.1).
     """
@@ -40,6 +40,7 @@ class HeadSpec:
     taps: tuple[int, ...] = (-1,)
     fc_bias: bool = False
     attention_bias: bool = False
+    output_bias: bool = False
     mlp_bias: bool = False
     norm_before_residual: bool = False
     num_fc_norms: int = 0
@@ -77,5 +78,6 @@ def rope_parameters(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def default_taps(num_layers: int) -> tuple[int, int, int]:
-    """The three `hidden_states` indices of EAGLE-3 for a target of `num_layers` layers: 2, n//2, n-3."""
-    return (2, num_layers // 2, num_layers - 3)
+    """The three `hidden_states` indices of EAGLE-3 for a target of `num_layers` layers: 2, n//2, n-3, low to high."""
+    low, middle, high = sorted((2, num_layers // 2, num_layers - 3))
+    return (low, middle, high)

@@ -1,0 +1,120 @@
+"""A run's folder: what it was told, its curve, and checkpoints from which it goes on exactly."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from eagle_chat.core.errors import UserError
+from eagle_chat.training.config import FREE_TO_CHANGE, TrainConfig
+from eagle_chat.training.shards import write_atomically
+
+RUN, CURVE, BEST, LAST = "run.json", "curve.jsonl", "best.pt", "last.pt"
+_CHECKPOINT = re.compile(r"checkpoint-(\d+)\.pt")
+
+
+@dataclasses.dataclass
+class Position:
+    """Where a run stands: optimiser steps done, and the next batch of its data. Noise is keyed by the step, so there
+    is no generator state to keep."""
+
+    step: int = 0
+    epoch: int = 0
+    batch: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    best_tau: float = 0.0
+
+
+class RunFolder:
+    """Reads and writes a run's files; every file is replaced whole."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder
+
+    def open(self, config: TrainConfig, facts: Mapping[str, Any]) -> None:
+        """Begin a run, or check that it is the same: config and `facts` (hash of the data, draft vocabulary).
+
+        UserError naming what differs.
+        """
+        wanted = {"config": dataclasses.asdict(config), **facts}
+        wanted = json.loads(json.dumps(wanted))
+        found = self.read()
+        if found is not None:
+            self._compare(found, wanted)
+            for leftover in self.path.glob(".*.tmp"):
+                leftover.unlink()
+        write_atomically(self.path / RUN, (json.dumps(wanted, indent=1) + "\n").encode())
+
+    def read(self) -> dict[str, Any] | None:
+        """What a run was told, or None where there is none."""
+        path = self.path / RUN
+        if not path.is_file():
+            return None
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return found
+
+    def _compare(self, found: dict[str, Any], wanted: dict[str, Any]) -> None:
+        old, new = found["config"], wanted["config"]
+        fixed = [name for name in new if name not in FREE_TO_CHANGE]
+        changed = [f"{name} {old.get(name)!r} (now {new[name]!r})" for name in fixed if old.get(name) != new[name]]
+        changed += [name for name in ("data", "validation_data") if found.get(name) != wanted.get(name)]
+        if changed:
+            raise UserError(
+                f"the run in {self.path} was begun with {', '.join(changed)}: use the same, or another --out"
+            )
+
+    def newest(self) -> dict[str, Any] | None:
+        """The newest checkpoint's content, or None."""
+        numbered = self._numbered()
+        return self.load(numbered[-1]) if numbered else None
+
+    def load(self, path: Path) -> dict[str, Any]:
+        """A checkpoint or a set of weights. UserError where it cannot be read."""
+        try:
+            content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        except (OSError, RuntimeError, EOFError) as error:
+            raise UserError(f"{path} cannot be read ({error}): remove it to go on from the one before") from error
+        return content
+
+    def save(self, content: Mapping[str, Any], step: int, keep: int) -> None:
+        """Write checkpoint `step` and drop all but the newest `keep`."""
+        write_atomically(self.path / f"checkpoint-{step:08d}.pt", _serialised(content))
+        for old in self._numbered()[:-keep]:
+            old.unlink()
+
+    def save_weights(self, name: str, content: Mapping[str, Any]) -> None:
+        """Write a head's weights alone, as `BEST` or `LAST`."""
+        write_atomically(self.path / name, _serialised(content))
+
+    def _numbered(self) -> list[Path]:
+        return sorted(path for path in self.path.glob("checkpoint-*.pt") if _CHECKPOINT.fullmatch(path.name))
+
+    def add_to_curve(self, row: Mapping[str, Any]) -> None:
+        """One more line of the curve."""
+        with (self.path / CURVE).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def curve(self) -> list[dict[str, Any]]:
+        """Every whole line of the curve."""
+        path = self.path / CURVE
+        lines = path.read_text(encoding="utf-8").split("\n") if path.is_file() else []
+        return [json.loads(line) for line in lines if line.endswith("}")]
+
+    def cut_curve(self, step: int) -> None:
+        """Forget what the curve tells of steps that a resumed run will do again."""
+        rows = [row for row in self.curve() if row["step"] <= step]
+        write_atomically(self.path / CURVE, "".join(json.dumps(row) + "\n" for row in rows).encode())
+
+
+def _serialised(content: Mapping[str, Any]) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(dict(content), buffer)
+    return buffer.getvalue()

@@ -1,0 +1,157 @@
+"""From a config to everything a run needs: target, samples, draft vocabulary, features, the head to begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagle_chat.core.chat import Chat
+from eagle_chat.core.config import LoadConfig
+from eagle_chat.core.errors import UserError
+from eagle_chat.core.heads.base import DraftHead
+from eagle_chat.core.heads.checkpoint import check_taps
+from eagle_chat.core.heads.spec import default_taps
+from eagle_chat.core.loading import load_engine
+from eagle_chat.core.target import Target
+from eagle_chat.training import conversations, filters, store, vocabulary
+from eagle_chat.training.config import CorpusConfig, TrainConfig
+from eagle_chat.training.dataset import Dataset, Sample, samples, split
+from eagle_chat.training.features import FeatureSource, LiveFeatures, Teacher
+from eagle_chat.training.initialise import new_head
+from eagle_chat.training.objectives import Objective, Weights
+
+Say = Callable[[str], None]
+Report = Callable[[str, float], None]
+EXCLUDED_WORDS = 8
+EAGLE_TAPS = (-1,)
+
+
+def load_target(config: TrainConfig | CorpusConfig, device: str | None = None) -> tuple[Target, Chat]:
+    """The target alone, its weights fixed. `auto` is float32 on a CPU, where many rows are run at once, and what the
+    checkpoint says elsewhere."""
+    where = device or config.device
+    on_cpu = where.startswith("cpu") or (where == "auto" and not torch.cuda.is_available())
+    dtype: Any = "float32" if config.dtype == "auto" and on_cpu else config.dtype
+    engine = load_engine(
+        LoadConfig(
+            base=config.base,
+            draft="none",
+            dtype=dtype,
+            device=where,
+            revision=config.revision,
+            template=config.template,
+            load_in_8bit=config.load_in_8bit,
+            load_in_4bit=config.load_in_4bit,
+        )
+    )
+    engine.target.model.requires_grad_(False)
+    return engine.target, engine.chat
+
+
+def load_data(config: TrainConfig, chat: Chat, say: Say) -> Dataset:
+    """The samples of a run, questions to be kept out left out. UserError where nothing is left."""
+    exclusion = filters.read_exclusion(config.exclude, EXCLUDED_WORDS)
+    refused = 0
+    kept = []
+    for conversation in conversations.read(config.data, config.split):
+        if exclusion.refuses(conversation):
+            refused += 1
+        else:
+            kept.append(_with_system(conversation, config.system))
+    dataset = split(samples(kept, chat, config.max_length), config.validation)
+    if config.exclude:
+        say(f"{refused} conversations left out, because they share {EXCLUDED_WORDS} words in a row with --exclude")
+    return dataset
+
+
+def _with_system(conversation: conversations.Conversation, system: str | None) -> conversations.Conversation:
+    if system is None or conversation.messages[0]["role"] == "system":
+        return conversation
+    return conversations.Conversation(
+        ({"role": "system", "content": system}, *conversation.messages), conversation.ended
+    )
+
+
+def taps_of(config: TrainConfig, target: Target) -> tuple[int, ...]:
+    """Which hidden states the head reads. HeadMismatchError where the target has no three distinct ones."""
+    if config.head == "eagle":
+        return EAGLE_TAPS
+    return check_taps(config.taps or default_taps(target.num_layers), target.num_layers)
+
+
+def choose_vocabulary(config: TrainConfig, target: Target, train: Sequence[Sample], say: Say) -> Tensor | None:
+    """The draft vocabulary by frequency; None for an eagle head, which uses the target's own."""
+    if config.head == "eagle":
+        return None
+    counts = vocabulary.token_counts(train, target.vocab_size)
+    ids = vocabulary.draft_vocabulary(counts, config.draft_vocab)
+    say(f"draft vocabulary: {config.draft_vocab:,} tokens, {vocabulary.covered(counts, ids):.2%} of the answer tokens")
+    return ids
+
+
+def features(
+    config: TrainConfig, target: Target, part: Sequence[Sample], name: str, say: Say, report: Report
+) -> FeatureSource:
+    """The features of the samples, run live or stored under the run's folder (`features_folder` moves that)."""
+    taps = taps_of(config, target)
+    if config.features == "live" or not part:
+        return LiveFeatures(target, part, taps)
+    folder = Path(config.features_folder or Path(config.out) / "features").expanduser() / name
+    dtype: torch.dtype = getattr(torch, config.features_dtype)
+    store.compute(target, part, taps, folder, dtype, say, report)
+    return store.StoredFeatures(folder, part, target.device)
+
+
+@dataclass(frozen=True)
+class Materials:
+    """Everything a run is made from."""
+
+    target: Target
+    chat: Chat
+    dataset: Dataset
+    draft_ids: Tensor | None
+    objective: Objective
+    train: FeatureSource
+    validation: FeatureSource
+
+    @property
+    def head(self) -> DraftHead:
+        """The head being trained."""
+        return self.objective.head
+
+
+def weights_of(config: TrainConfig) -> Weights:
+    """The weights of the loss."""
+    return Weights(
+        config.step_decay,
+        config.regression_weight,
+        config.classification_weight,
+        config.scale_regression,
+        config.noise,
+        config.dropout,
+    )
+
+
+def gather(
+    config: TrainConfig, device: str, known_ids: Callable[[], Tensor | None] | None, say: Say, report: Report
+) -> Materials:
+    """Load and compute all of it. `known_ids` gives the draft vocabulary of the run that is resumed."""
+    target, chat = load_target(config, device)
+    dataset = load_data(config, chat, say)
+    tokens = sum(int(sample.mask.sum()) for sample in dataset.train)
+    say(f"{len(dataset.train):,} samples with {tokens:,} answer tokens; {len(dataset.validation):,} held out")
+    if max(config.unroll) + 2 > config.max_length:
+        raise UserError(f"max_length above {max(config.unroll) + 2} expected, found {config.max_length}: raise it")
+    ids = known_ids() if known_ids is not None else choose_vocabulary(config, target, dataset.train, say)
+    head, notes = new_head(config, target, ids)
+    for note in notes:
+        say(note)
+    objective = Objective(head, Teacher(target, ids), weights_of(config))
+    train = features(config, target, dataset.train, "train", say, report)
+    validation = features(config, target, dataset.validation, "validation", say, report)
+    return Materials(target, chat, dataset, ids, objective, train, validation)
