@@ -81,7 +81,8 @@ def measure_alpha(
         tally, asked, stopped = Tally(), 0, False
         try:
             for question in questions:
-                report(f"n-alpha at temperature {temperature:g}: question {asked + 1} of {len(questions)}", 0.0)
+                what = f"n-alpha at temperature {temperature:g}: question {asked + 1} of {len(questions)}"
+                report(what, asked / len(questions))
                 conversation = asker.begin()
                 answers = [asker.ask(question, turn, candidate, conversation) for turn in range(len(question.turns))]
                 for answer in answers:

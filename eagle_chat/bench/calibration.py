@@ -110,7 +110,8 @@ def measure_calibration(
         listener = Asker(asker.engine, asker.system, asker.stop, calibration.add)
         try:
             for question in questions:
-                report(f"calibration at temperature {temperature:g}: question {asked + 1} of {len(questions)}", 0.0)
+                what = f"calibration at temperature {temperature:g}: question {asked + 1} of {len(questions)}"
+                report(what, asked / len(questions))
                 conversation = listener.begin()
                 for turn in range(len(question.turns)):
                     answer = listener.ask(question, turn, Candidate("dynamic", dynamic, config), conversation)

@@ -34,6 +34,8 @@ def context_questions(
         if length + max_new_tokens > limit:
             fitting = limit - max_new_tokens
             notes.append(f"the target's context holds {limit} tokens: a prompt of {fitting} used instead of {length}")
+        if any(question.category == str(fitting) for question in questions):
+            continue
         for number in range(PER_LENGTH):
             words = _words(texts, number * len(texts) // PER_LENGTH, fitting)
             text = _longest(engine, words, fitting, system)

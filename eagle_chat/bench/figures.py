@@ -70,6 +70,7 @@ class Compared:
     answers: Sequence[Answer]
     plain: Sequence[Answer]
     seed: int
+    rule: str
 
     def figures(self) -> dict[str, Any]:
         """The figures that exist both overall and for a category, as JSON-ready values; None for what cannot be told.
@@ -98,8 +99,13 @@ class Compared:
         tokens = sum(answer.started.prompt_tokens - answer.started.reused_tokens for answer in self.answers)
         return {"tokens": tokens, "seconds": metrics.seconds["prefill"]}
 
-    def same_text(self) -> dict[str, Any]:
-        """How many answers have the tokens of their plain partner, and the first question where one has not."""
+    def same_text(self) -> dict[str, Any] | None:
+        """How many answers have the tokens of their plain partner, and the first question where one has not.
+
+        None under the rejection rule, which promises the same law and not the same draw.
+        """
+        if self.rule == "rejection":
+            return None
         pairs = list(zip(self.answers, self.plain, strict=True))
         different = [mine.question.id for mine, base in pairs if mine.token_ids != base.token_ids]
         return {
@@ -112,13 +118,15 @@ class Compared:
         """Only the questions of one category."""
         chosen = [answer for answer in self.answers if answer.question.category == category]
         base = [answer for answer in self.plain if answer.question.category == category]
-        return Compared(chosen, base, self.seed)
+        return Compared(chosen, base, self.seed, self.rule)
 
 
 def run_figures(measured: Measured, index: int) -> dict[str, Any]:
     """One run of the report: a candidate by its tree and temperature, with all that was measured of it."""
     candidate, answers = measured.candidates[index], measured.answers[index]
-    compared = Compared(answers, measured.answers[partner(measured.candidates, candidate)], candidate.sampling.seed)
+    rule = "greedy" if candidate.sampling.greedy else candidate.sampling.verify
+    plain = measured.answers[partner(measured.candidates, candidate)]
+    compared = Compared(answers, plain, candidate.sampling.seed, rule)
     overall = compared.figures()
     leading = ("tau", "tokens_per_second", "speedup", "speedup_interval", "c")
     metrics = pooled(answers)
@@ -135,7 +143,7 @@ def run_figures(measured: Measured, index: int) -> dict[str, Any]:
         "accept_by_depth": metrics.accept_by_depth,
         "seconds": metrics.seconds,
         "seed": candidate.sampling.seed,
-        "verify": "greedy" if candidate.sampling.greedy else candidate.sampling.verify,
+        "verify": rule,
         "same_text": compared.same_text(),
         "peak_memory_bytes": max(memory, default=None),
     }

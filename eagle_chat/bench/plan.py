@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import get_args
+from typing import cast, get_args
 
 from eagle_chat.core.config import AUTO_NODES, PolicyName, SamplingConfig, TreeConfig
 from eagle_chat.core.errors import UserError
@@ -86,7 +86,7 @@ def candidates(
         if policy == "dynamic":
             shapes += [(policy, _sized(tree, size, defaults, roomy)) for size in sizes or (tree.total_tokens,)]
         elif policy != PLAIN:
-            asked = dataclasses.replace(tree, policy=policy, total_tokens=None)
+            asked = dataclasses.replace(tree, policy=cast(PolicyName, policy), total_tokens=None)
             shapes.append((policy, asked if policy == "static" else dataclasses.replace(asked, paths=None)))
     return [
         Candidate(policy, shape, dataclasses.replace(sampling, temperature=temperature))

@@ -29,13 +29,15 @@ class Question:
 
 
 def read_questions(source: str) -> list[Question]:
-    """The questions of a file, or of the built-in set; UserError with file and line where one is not as it should be."""
+    """The questions of a file, or of the built-in set; UserError with file and line where one is not well formed."""
     path = asset_path("prompts", "builtin.jsonl") if source == BUILTIN else Path(source).expanduser()
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")  # a U+2028 may stand inside JSON
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise UserError(f"a question file expected at {path}, found none to read ({reason}): check --questions") from error
+        raise UserError(
+            f"a question file expected at {path}, found none to read ({reason}): check --questions"
+        ) from error
     questions: list[Question] = []
     seen: set[int | str] = set()
     for number, line in enumerate(lines, start=1):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,9 +17,11 @@ from eagle_chat.core.metrics import Metrics
 
 if TYPE_CHECKING:
     from eagle_chat.core.chat import Message
+    from eagle_chat.core.config import LoadConfig, TreeConfig
     from eagle_chat.core.engine import Engine
 
 INTERRUPTED = 130
+WEAK_HEAD = "weak head"
 INSIST = 3
 """This many Ctrl-C during one answer end the program at once, should a cycle never end."""
 
@@ -38,6 +41,10 @@ class StopRequest:
     def reset(self) -> None:
         """A new answer begins."""
         self._times = 0
+
+    def press(self) -> None:
+        """Ask, as one Ctrl-C does; for whoever reads the keyboard itself."""
+        self._times += 1
 
     def _handle(self, _signal: int, _frame: FrameType | None) -> None:
         self._times += 1
@@ -68,24 +75,26 @@ class Session:
 
     def __init__(self, settings: Settings) -> None:
         """Load the engine; slow. Progress goes to stderr, whatever a library would print on stdout too."""
-        import eagle_chat
-
         self.settings = settings
         self.stop = StopRequest()
-        say(f"loading {settings.load.base} ...", quiet=True)
-        with contextlib.redirect_stdout(sys.stderr):
-            self.engine: Engine = eagle_chat.load_engine(settings.load)
-        self._state = self.engine.new_state()
-        self._total = Metrics()
         self._said: set[str] = set()
+        self.load(settings.load)
 
     def system_messages(self) -> list[Message]:
         """The messages before the first question."""
         system = self.settings.system
         return [] if system is None else [{"role": "system", "content": system}]
 
-    def answer(self, messages: list[Message], show: Callable[[Event], None], trace: bool = False) -> Metrics:
-        """Stream one answer to `show`.
+    def answer(
+        self,
+        prompt: Sequence[Message] | Sequence[int],
+        show: Callable[[Event], None],
+        trace: bool = False,
+        tree: TreeConfig | None = None,
+        fresh: bool = False,
+    ) -> Metrics:
+        """Stream one answer to `show`. `tree`: other than that of the settings. `fresh`: reuse nothing of the turns
+        before, so that times can be compared.
 
         While `stop` is entered, Ctrl-C ends the answer after the cycle, with the reason "cancelled".
         """
@@ -93,16 +102,20 @@ class Session:
 
         def take(event: Event) -> None:
             metrics.add(event)
-            self._total.add(event)
+            if not fresh:
+                self._total.add(event)
             if isinstance(event, Started):
                 for note in event.notes:
                     self.say_once(note)
             show(event)
 
-        settings = self.settings
         self.stop.reset()
         events = self.engine.stream(
-            messages, sampling=settings.sampling, tree=settings.tree, state=self._state, trace=trace
+            prompt,
+            sampling=self.settings.sampling,
+            tree=tree or self.settings.tree,
+            state=self.engine.new_state() if fresh else self._state,
+            trace=trace,
         )
         with contextlib.closing(events):
             for event in events:
@@ -113,12 +126,23 @@ class Session:
             take(Finished("cancelled", "", metrics.cycles, len(metrics.token_ids)))
         return metrics
 
+    def load(self, config: LoadConfig) -> None:
+        """Take another engine; the present one stays where that fails."""
+        import eagle_chat
+
+        say(f"loading {config.base} ...", quiet=True)
+        with contextlib.redirect_stdout(sys.stderr):
+            engine: Engine = eagle_chat.load_engine(config)
+        self.engine, self._state, self._total = engine, engine.new_state(), Metrics()
+        self._said.discard(WEAK_HEAD)
+        self.settings = dataclasses.replace(self.settings, load=config)
+
     def remark(self, metrics: Metrics) -> None:
         """Say on stderr what a person should know about the answer just given."""
         if metrics.finished and metrics.finished.message:
             say(metrics.finished.message)
-        if self._total.weak_head_warning and "weak head" not in self._said:
-            self._said.add("weak head")
+        if self._total.weak_head_warning and WEAK_HEAD not in self._said:
+            self._said.add(WEAK_HEAD)
             say(f"warning: {self._total.weak_head_warning}")
 
     def say_once(self, note: str) -> None:

@@ -10,13 +10,16 @@ import contextlib
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from eagle_chat.cli.answer import INTERRUPTED
+from eagle_chat.cli.bench_options import bench, verify
 from eagle_chat.cli.options import shared_options
 from eagle_chat.cli.text import one_line, prepare_streams
+from eagle_chat.cli.train import app as train_app
 from eagle_chat.core.errors import EagleChatError
 
 DEBUG = "EAGLE_CHAT_DEBUG"
@@ -28,6 +31,11 @@ app = typer.Typer(
     rich_markup_mode=None,  # importing rich would double the time of --help
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
+
+
+app.add_typer(train_app, name="train")  # what it needs of torch it imports when it runs
+app.command()(shared_options(bench))
+app.command()(shared_options(verify))
 
 
 def _show_version(wanted: bool) -> None:
@@ -50,6 +58,9 @@ def chat(
         bool,
         typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and exit."),
     ] = False,
+    record: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Record the chat in FILE, for eagle-chat replay.")
+    ] = None,
 ) -> None:
     """Chat with a language model accelerated by an EAGLE draft head.
 
@@ -59,7 +70,9 @@ def chat(
     if ctx.invoked_subcommand is None:
         from eagle_chat.cli.chat import run
 
-        raise typer.Exit(run(ctx.obj))
+        raise typer.Exit(run(ctx.obj, record))
+    if record is not None:
+        raise typer.BadParameter("it belongs to the chat; generate --jsonl gives a recording", param_hint="--record")
 
 
 @app.command()
@@ -77,6 +90,26 @@ def generate(
     from eagle_chat.cli.generate import run
 
     raise typer.Exit(run(ctx.obj, prompt, as_json, as_jsonl))
+
+
+@app.command()
+def replay(
+    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="A recording.", show_default=False)] = None,
+    demo: Annotated[bool, typer.Option("--demo", help="The recording that comes with the program.")] = False,
+    speed: Annotated[
+        float | None, typer.Option(metavar="X", help="1 is as it was, 2 twice as fast, 0 without waiting.")
+    ] = None,
+    step: Annotated[bool, typer.Option("--step", help="Pause in every cycle and explain it.")] = False,
+    seek: Annotated[int, typer.Option(metavar="N", help="Begin with cycle N of the first answer.")] = 0,
+) -> None:
+    """Play a recording in the terminal; no model is needed.
+
+    Keys: space pauses, right and left go a cycle on and back, + and - change the speed, s walks through the steps of
+    a cycle, q leaves.
+    """
+    from eagle_chat.cli.replay import run
+
+    raise typer.Exit(run(file, demo, speed, step, seek))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

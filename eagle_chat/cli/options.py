@@ -158,12 +158,14 @@ def parse_taps(text: str) -> tuple[int, int, int]:
 def shared_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give `command(ctx, ...)` every shared option; it finds them as a `Given` in `ctx.obj`.
 
-    Options may stand before the command's name as well as after it; the later ones win.
+    Options may stand before the command's name as well as after it; the later ones win. Where the command has an
+    option of that name itself (several temperatures in a benchmark), its own is taken.
     """
     own = list(inspect.signature(command, eval_str=True).parameters.values())
     shared = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_with_default(name, hint))
         for name, hint in get_type_hints(Given, include_extras=True).items()
+        if name not in {parameter.name for parameter in own}
     ]
 
     @functools.wraps(command)

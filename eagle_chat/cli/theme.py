@@ -70,7 +70,7 @@ COLOURS = {
     "title": "bold cyan",
 }
 # Where there is no colour: attributes. The signs tell the marks apart by themselves.
-PLAIN = {name: "" for name in COLOURS} | {
+PLAIN = dict.fromkeys(COLOURS, "") | {
     "accepted": "bold", "bonus": "bold", "draft": "underline", "title": "bold", "figure": "bold",
 }  # fmt: skip
 

@@ -114,7 +114,7 @@ def _block(node: Node, shown: set[int], theme: Theme) -> list[Text]:
     children = sorted((child for child in node.children if id(child) in shown), key=lambda child: -child.value)
     if not children:
         return [label]
-    single, first, middle, last, passing = theme.signs.branch
+    single, first, middle, last, passing = list(theme.signs.branch)
     indent = " " * label.cell_len
     drawn: list[Text] = []
     for place, child in enumerate(children):

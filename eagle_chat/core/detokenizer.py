@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from eagle_chat.core.state import common_prefix
-
 REPLACEMENT = "\ufffd"
 LONGEST_CHARACTER = 4
 """Bytes of UTF-8."""
@@ -59,8 +57,9 @@ class Detokenizer:
         A byte-fallback decoder takes a run as a whole: one half character at its end unmakes those before it. They
         were right when they were shown, so they stay.
         """
-        common = common_prefix(text, self._shown)
-        rest = text[common:]
+        while not text.startswith(self._shown):
+            self._shown = self._shown[:-1]
+        rest = text[len(self._shown) :]
         self._shown = text
         return (REPLACEMENT if rest.startswith(REPLACEMENT) else "") + rest.lstrip(REPLACEMENT)
 

@@ -8,6 +8,7 @@ Reading is strict: what a view could stumble over is refused with the number of 
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -71,6 +72,13 @@ def lines(runs: Iterable[Run]) -> Iterator[str]:
 def write(path: Path, runs: Iterable[Run]) -> None:
     """Write the complete ones of `runs` to `path`, whole or not at all."""
     write_atomic(path, "".join(lines(run for run in runs if run.complete)))
+
+
+def check_writable(path: Path) -> None:
+    """UserError where a recording could not be written to `path`: better said before the first answer."""
+    folder = path.expanduser().absolute().parent
+    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise UserError(f"a file in a folder that can be written expected, found {path}: give another --record")
 
 
 def read(path: Path) -> list[Run]:

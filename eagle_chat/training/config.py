@@ -42,7 +42,8 @@ class CorpusConfig:
     """How a corpus is made.
 
     Without `source` the target writes the questions itself. `source`: files, folders or a hub data set; with
-    `regenerate` only their questions are used and the target answers anew. `answers`: how many to make in all.
+    `regenerate` only their questions are used and the target answers anew. `answers`: how many to make in all; 0: every one
+    of the source, or 1000 without one.
     `temperatures` of the answers take turns; the questions are written at `question_temperature`. `exclude`: files
     with questions that must not occur: one that shares `exclude_words` words in a row with any of them is refused.
     `batch` conversations are decoded together; that many are lost at most when the program is killed.
@@ -53,7 +54,7 @@ class CorpusConfig:
     source: tuple[str, ...] = ()
     split: str = "train"
     regenerate: bool = False
-    answers: int = 1000
+    answers: int = 0
     batch: int = 32
     temperatures: tuple[float, ...] = (0.0, 0.7, 1.0)
     question_temperature: float = 0.7
@@ -76,7 +77,8 @@ class CorpusConfig:
 
     def __post_init__(self) -> None:
         _expect(bool(self.out), "a folder for the corpus (--out)", self.out)
-        for name in ("answers", "batch", "max_question_tokens", "max_new_tokens", "exclude_words"):
+        _expect(self.answers >= 0, "answers of 0 or more", self.answers)
+        for name in ("batch", "max_question_tokens", "max_new_tokens", "exclude_words"):
             _expect(getattr(self, name) >= 1, f"{name} of at least 1", getattr(self, name))
         _expect(len(self.temperatures) > 0, "at least one temperature", self.temperatures)
         _expect(all(0.0 <= value <= 10.0 for value in self.temperatures), "temperatures of 0 to 10", self.temperatures)

@@ -75,7 +75,7 @@ def _span(messages: list[Message], chat: Chat) -> tuple[str, _Span]:
     prompt = chat.prompt(messages[:-1])
     # Behind a prompt that opens differently (say, with a mark for thinking) the answer begins where the two part.
     start = len(prompt) if text.startswith(prompt) else common_length(text, other)
-    behind = common_length(text[start:][::-1], other[start:][::-1])
+    behind = common_length(text[start:][::-1], other[::-1])
     return text, _Span(start, len(text) - behind, len(text))
 
 

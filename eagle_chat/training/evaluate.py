@@ -7,6 +7,7 @@ Where they do not, training and inference do not compute the same thing.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,13 +18,17 @@ from torch import Tensor
 from eagle_chat.core.chat import Message
 from eagle_chat.core.config import SamplingConfig, TreeConfig
 from eagle_chat.core.engine import Engine
+from eagle_chat.core.errors import UserError
 from eagle_chat.core.metrics import Metrics
-from eagle_chat.training.dataset import batches
-from eagle_chat.training.features import Batch, FeatureSource, Teacher, run_target
+from eagle_chat.training.conversations import read
+from eagle_chat.training.dataset import batches, samples, split
+from eagle_chat.training.features import FeatureSource, LiveFeatures, Teacher, run_target
 from eagle_chat.training.initialise import empty_head
-from eagle_chat.training.objectives import Objective, Weights
+from eagle_chat.training.objectives import Objective, Weights, acceptance
 from eagle_chat.training.unroll import unroll, unrolled_attention
 
+MAX_LENGTH, BATCH_TOKENS = 512, 2048
+"""Of offline evaluation: samples are cut to so many tokens, and so many go through the target at once."""
 TOLERATED = 0.1
 """Relative difference of the two τ beyond which training and inference do not fit each other. Rounding in half
 precision moves single tokens, never a tenth of all."""
@@ -100,7 +105,8 @@ def disagreement(live_tau: float, offline_tau: float) -> str | None:
         return None
     return (
         f"a chain's tau of {offline_tau:.2f} expected from offline acceptance on the same answers, found "
-        f"{live_tau:.2f} through the engine: training and inference do not compute the same (check taps, template, rope, dtype)"
+        f"{live_tau:.2f} through the engine: training and inference do not compute the same, so check taps, rope and "
+        "dtype"
     )
 
 
@@ -154,11 +160,17 @@ def objective_for(engine: Engine) -> Objective:
     return Objective(head, Teacher(engine.target, engine.head.draft_ids), Weights())
 
 
-def report(result: LiveResult) -> dict[str, Any]:
-    """The figures of a live evaluation as JSON-ready values."""
-    import dataclasses
+def offline(engine: Engine, data: Sequence[str], validation: float, limit: int, steps: int) -> dict[str, Any]:
+    """Acceptance of the engine's head on at most `limit` held-out samples of `data`, as JSON-ready values.
 
-    return dataclasses.asdict(result)
-
-
-__all__ = ["Batch", "LiveResult", "disagreement", "live", "measure", "objective_for", "replayed_chain", "report"]
+    `validation`: the share held out in training; 0 takes all samples. UserError where nothing is held out.
+    """
+    found = list(samples(read(data), engine.chat, MAX_LENGTH))
+    held_out = split(found, validation).validation if validation > 0 else tuple(found)
+    if not held_out:
+        raise UserError(f"held-out samples expected in {', '.join(data)}, found none: raise --validation, or give more")
+    held_out = held_out[:limit]
+    objective = objective_for(engine)
+    source = LiveFeatures(engine.target, held_out, objective.head.spec.taps)
+    loss, counts = measure(objective, source, [len(sample) for sample in held_out], BATCH_TOKENS, steps)
+    return {"samples": len(held_out), "loss": loss, **dataclasses.asdict(acceptance(counts))}

@@ -110,3 +110,16 @@ def published_config(spec: HeadSpec, target: Mapping[str, Any]) -> dict[str, Any
         flags["norm_before_residual"] = spec.norm_before_residual
         config |= {name: True for name, on in flags.items() if on}
     return config
+
+
+def read_figures(path: Path) -> dict[str, Any]:
+    """The output of `evaluate --json` as lines for a card. UserError where it is not that."""
+    try:
+        read = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"the output of `train evaluate --json` expected in {path}, found {error}") from error
+    figures: dict[str, Any] = {}
+    for name, value in read.items():
+        inner = value.items() if isinstance(value, dict) else [(None, value)]
+        figures |= {f"{name}, {part}" if part else name: figure for part, figure in inner if figure is not None}
+    return figures

@@ -84,20 +84,30 @@ def read_exclusion(files: Sequence[str], words: int) -> Exclusion:
 
     UserError for a file that is not there or holds no question.
     """
-    questions: list[str] = []
+    return Exclusion((text for texts in _files(files, "--exclude") for text in texts), words)
+
+
+def read_questions(files: Sequence[str]) -> list[str]:
+    """The first question of every row of question files, in the layouts of `read_exclusion`."""
+    return [texts[0] for texts in _files(files, "--questions")]
+
+
+def _files(files: Sequence[str], option: str) -> Iterator[list[str]]:
+    """The questions of each row. UserError for a file without any."""
     for name in files:
         path = Path(name).expanduser()
         if not path.exists():
-            raise UserError(f"a file with questions to keep out expected at {name}, found none: check --exclude")
-        before = len(questions)
+            raise UserError(f"a file with questions expected at {name}, found none: check {option}")
+        found = False
         for file in data_files(path) if path.is_dir() else [path]:
-            questions.extend(_questions(file))
-        if len(questions) == before:
-            raise UserError(f"questions expected in {name}, found none: check --exclude")
-    return Exclusion(questions, words)
+            for texts in _questions(file):
+                found = True
+                yield texts
+        if not found:
+            raise UserError(f"questions expected in {name}, found none: check {option}")
 
 
-def _questions(path: Path) -> Iterator[str]:
+def _questions(path: Path) -> Iterator[list[str]]:
     for line in path.read_text(encoding="utf-8-sig").split("\n"):  # not splitlines: JSON may hold U+2028
         if not line.strip():
             continue
@@ -105,7 +115,9 @@ def _questions(path: Path) -> Iterator[str]:
             row = json.loads(line)
         except ValueError:
             row = line  # plain text, one question a line
-        yield from row_questions(row)
+        texts = list(row_questions(row))
+        if texts:
+            yield texts
 
 
 def row_questions(row: Any) -> Iterator[str]:

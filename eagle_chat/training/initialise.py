@@ -1,7 +1,7 @@
 """A head to begin with: sizes from the target, and weights that already guess something.
 
 The head's layer begins as the target's last decoder layer, its LM head as the target's rows of the draft vocabulary,
-and `fc` as the identity on the highest tap, so that training starts near "what the target would say with one layer left".
+and `fc` as the identity on the highest tap: training starts near "what the target would say with one layer left".
 """
 
 from __future__ import annotations

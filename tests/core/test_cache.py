@@ -146,6 +146,32 @@ def test_an_interrupted_forward_leaves_the_committed_part_whole() -> None:
     assert holds(cache, [1, 2, 3, 4])
 
 
+def test_growth_that_is_interrupted_forgets_everything_rather_than_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = TreeCache(LAYERS)
+    write(cache, [1, 2, 3])
+    cache.stage(3)
+    cache.commit([0, 1, 2])
+    last = cache.tree_layers[-1]
+
+    def interrupted(filled: int) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(last, "move", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            cache.reserve(GROWTH_STEP + 1)
+    cache.recover()
+    assert (cache.length, cache.filled) == (0, 0)
+    cache.reserve(GROWTH_STEP + 1)
+    write(cache, [4, 5, 6])
+    cache.stage(3)
+    cache.commit([0, 2])
+    assert holds(cache, [4, 6])
+    cache.recover()  # nothing was interrupted
+    assert cache.length == 2
+    assert holds(cache, [4, 6])
+
+
 def test_truncate_never_lengthens() -> None:
     cache = TreeCache(LAYERS)
     write(cache, [1, 2])

@@ -176,7 +176,7 @@ def test_a_family_has_its_end_marker(family: str) -> None:
 
 
 def test_no_template_at_all_says_what_to_do() -> None:
-    with pytest.raises(UserError, match="a chat template expected.*--template.*vicuna, llama-2"):
+    with pytest.raises(UserError, match=r"a chat template expected.*--template.*vicuna, llama-2"):
         Chat(byte_level())
 
 

@@ -250,7 +250,9 @@ VARIANTS: dict[str, Callable[[], tuple[str, Checkpoint]]] = {
     ),
     "eagle3.1": lambda: (
         "eagle3",
-        with_tensors(head_files("eagle3", TARGET, norm_before_fc=True, norm_output=True, norm_before_residual=True), **NORMS),
+        with_tensors(
+            head_files("eagle3", TARGET, norm_before_fc=True, norm_output=True, norm_before_residual=True), **NORMS
+        ),
     ),
     "eagle3 of half the width": lambda: ("eagle3", narrow()),
 }  # fmt: skip
@@ -555,7 +557,7 @@ def test_a_truncated_file_shows_the_original_error(tmp_path: Path, name: str, si
 
 
 def test_a_folder_that_is_no_head(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="config.json expected"):
+    with pytest.raises(UserError, match=r"config\.json expected"):
         read_checkpoint(tmp_path)
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(UserError, match="is not JSON"):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from eagle_chat.core import masks
 from eagle_chat.core.cache import TreeCache
@@ -86,7 +87,7 @@ class DraftHead(nn.Module):
         return next(self.parameters()).device
 
 
-def set_output_bias(layer: LlamaDecoderLayer, spec: HeadSpec) -> None:
+def set_output_bias(layer: Any, spec: HeadSpec) -> None:
     """Give the attention's output the bias it has in the file: Qwen2's layers have one at q, k and v only."""
     old = layer.self_attn.o_proj
     layer.self_attn.o_proj = nn.Linear(old.in_features, old.out_features, bias=spec.output_bias)

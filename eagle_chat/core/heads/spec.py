@@ -17,9 +17,9 @@ class HeadSpec:
 
     `hidden_size` H of the head, `embedding_size` E of the token embeddings it reads, `feature_size` F of one fused
     target feature (all taps), `draft_vocab_size` Vd. `rope`: transformers' rope parameters, from the head's own
-    config. `attention_bias` is that of q, k and v, `output_bias` that of the attention's output. `num_fc_norms`: RMS norms before `fc`, 1 over all taps or one for each
-    (EAGLE-3.1); `norm_before_residual`: the residual takes the normed hidden; `norm_output`: the normed output is
-    fed back (EAGLE-3.1).
+    config. `attention_bias` is that of q, k and v, `output_bias` that of the attention's output. `num_fc_norms`: RMS
+    norms before `fc`, 1 over all taps or one for each (EAGLE-3.1); `norm_before_residual`: the residual takes the
+    normed hidden; `norm_output`: the normed output is fed back (EAGLE-3.1).
     """
 
     architecture: Architecture

@@ -1,0 +1,104 @@
+"""The document as a picture: speed-up, where a cycle's time goes, and calibration where it was measured."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from eagle_chat.bench.report import run_label
+from eagle_chat.core.errors import UserError
+from eagle_chat.core.events import STAGES
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    Panel = Callable[[Axes, list[dict[str, Any]]], None]
+
+PANEL_INCHES = (5.6, 4.2)
+COLOURS = ("#3b6ea5", "#e08a3c", "#5a9a68", "#9a6fb0", "#9a9a9a")
+"""One for each stage, told apart in grey too."""
+DOTS = 150
+SHOWN_DEPTHS = 4
+"""Depths whose calibration is drawn; further ones hold few tokens, the table has them."""
+
+
+def check_matplotlib() -> None:
+    """UserError where the optional library for pictures is missing."""
+    try:
+        import matplotlib.figure  # noqa: F401  only whether it is there
+    except ImportError as error:
+        raise UserError(
+            "matplotlib expected for --plot, found none: install it with pip install 'eagle-chat[bench]'"
+        ) from error
+
+
+def draw(value: dict[str, Any]) -> bytes:
+    """The document of a benchmark as a PNG. UserError where matplotlib is missing or there is nothing to draw."""
+    check_matplotlib()
+    from matplotlib.figure import Figure
+
+    runs = [run for run in value["runs"] if run["speedup"] is not None]
+    tables = [table for table in value.get("calibration", []) if table["depths"]]
+    panels: list[tuple[Panel, list[dict[str, Any]]]] = [(_speedups, runs), (_time_split, runs)] if runs else []
+    panels += [(_reliability, [table]) for table in tables]
+    if not panels:
+        raise UserError("something to draw expected, found no finished run: ask more questions, or leave --plot out")
+    width, height = PANEL_INCHES
+    figure = Figure(figsize=(width * len(panels), height), layout="constrained")
+    for axes, (panel, data) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        panel(axes, data)
+    figure.suptitle(_title(value), fontsize="small", parse_math=False)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=DOTS)
+    return buffer.getvalue()
+
+
+def _title(value: dict[str, Any]) -> str:
+    machine = value["machine"]
+    partial = " (stopped early: partial)" if value["partial"] else ""
+    return f"{value['target']} + {value['head'] or 'no head'}, {machine['dtype']} on {machine['device']}{partial}"
+
+
+def _names(runs: list[dict[str, Any]]) -> list[str]:
+    several = len({run["temperature"] for run in runs}) > 1
+    return [run_label(run) + (f" T={run['temperature']:g}" if several else "") for run in runs]
+
+
+def _speedups(axes: Axes, runs: list[dict[str, Any]]) -> None:
+    heights = [run["speedup"] for run in runs]
+    intervals = [run["speedup_interval"] or [run["speedup"]] * 2 for run in runs]
+    below = [max(height - low, 0.0) for height, (low, _) in zip(heights, intervals, strict=True)]
+    above = [max(high - height, 0.0) for height, (_, high) in zip(heights, intervals, strict=True)]
+    axes.bar(_names(runs), heights, yerr=[below, above], capsize=4, color=COLOURS[0])
+    axes.axhline(1.0, color="black", linewidth=0.8, linestyle="--")
+    axes.set_ylabel("speed-up over plain (median, 95 % interval)")
+    axes.tick_params(axis="x", rotation=30)
+
+
+def _time_split(axes: Axes, runs: list[dict[str, Any]]) -> None:
+    """Milliseconds of a mean cycle by stage."""
+    names, bottom = _names(runs), [0.0] * len(runs)
+    for stage, colour in zip(STAGES, COLOURS, strict=True):
+        heights = [1000 * run["seconds"][stage] / run["cycles"] for run in runs]
+        axes.bar(names, heights, bottom=bottom, label=stage, color=colour)
+        bottom = [low + height for low, height in zip(bottom, heights, strict=True)]
+    axes.set_ylabel("ms a cycle")
+    axes.tick_params(axis="x", rotation=30)
+    axes.legend(fontsize="small")
+
+
+def _reliability(axes: Axes, tables: list[dict[str, Any]]) -> None:
+    (table,) = tables
+    axes.plot([0, 1], [0, 1], color="black", linewidth=0.8, linestyle="--", label="honest")
+    for row, marker in zip(table["depths"][:SHOWN_DEPTHS], "osD^", strict=False):
+        points = row["bins"]
+        axes.plot(
+            [point["confidence"] for point in points],
+            [point["rate"] for point in points],
+            marker=marker,
+            label=f"depth {row['depth']} ({row['judged']} tokens)",
+        )
+    axes.set_xlabel(f"draft confidence (T = {table['temperature']:g})")
+    axes.set_ylabel("accepted by the target")
+    axes.legend(fontsize="small")

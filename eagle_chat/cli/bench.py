@@ -1,0 +1,170 @@
+"""`eagle-chat bench`: measure, show a card, write files."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from eagle_chat.bench.alpha import measure_alpha
+from eagle_chat.bench.answers import answer_lines, answer_path
+from eagle_chat.bench.calibration import measure_calibration
+from eagle_chat.bench.card import bench_card, show
+from eagle_chat.bench.context import context_questions
+from eagle_chat.bench.files import check_writable
+from eagle_chat.bench.machine import describe_machine
+from eagle_chat.bench.plan import (
+    DEFAULT_POLICIES,
+    PLAIN,
+    Candidate,
+    candidates,
+    parse_integers,
+    parse_numbers,
+    parse_policies,
+)
+from eagle_chat.bench.plot import check_matplotlib, draw
+from eagle_chat.bench.prompts import Question, read_questions, select
+from eagle_chat.bench.report import as_json, document, run_label, unlike_plain
+from eagle_chat.bench.runner import Asker, Measured, measure
+from eagle_chat.cli.answer import INTERRUPTED, StopRequest
+from eagle_chat.cli.bench_options import BENCH_TOKENS, BenchOptions
+from eagle_chat.cli.measuring import answer_length, load, roomy_tree, save
+from eagle_chat.cli.options import Given, Settings
+from eagle_chat.cli.settings import resolve
+from eagle_chat.cli.text import needs_ascii
+from eagle_chat.core.config import SamplingConfig
+from eagle_chat.core.errors import UserError
+from eagle_chat.core.progress import Report, reporting
+
+if TYPE_CHECKING:
+    from eagle_chat.core.engine import Engine
+
+FAILED = 1
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What is going to be measured. `candidates` empty: no comparison."""
+
+    questions: list[Question]
+    source: str
+    candidates: list[Candidate]
+    sampling: SamplingConfig
+    temperatures: tuple[float, ...]
+    notes: list[str]
+
+
+def run(given: Given, asked: BenchOptions) -> int:
+    """Measure; the exit code: 1 where greedy float32 text differs from plain decoding, 130 where it was stopped."""
+    settings = resolve(given)
+    for path, option in ((asked.json_file, "--json"), (asked.plot_file, "--plot"), (asked.answers_file, "--answers")):
+        if path is not None:
+            check_writable(path, option)
+    if asked.plot_file is not None:
+        check_matplotlib()
+    questions = _questions(asked)
+    _parse(asked, settings)  # a mistake is told before the model is loaded
+    engine = load(settings)
+    plan = _plan(engine, settings, asked, questions)
+    stop = StopRequest()
+    with stop, reporting() as report:
+        asker = Asker(engine, settings.system, lambda: stop.asked)
+        value, measured = _measure(asker, plan, settings, asked, report)
+    show(bench_card(value, needs_ascii(sys.stdout)))
+    _write_files(value, measured, asked)
+    if value["partial"]:
+        return INTERRUPTED
+    return FAILED if unlike_plain(value) else 0
+
+
+def _questions(asked: BenchOptions) -> list[Question]:
+    if asked.context is not None:
+        return []
+    return select(read_questions(asked.questions), asked.limit)
+
+
+@dataclass(frozen=True)
+class _Lists:
+    policies: tuple[str, ...]
+    sizes: tuple[int, ...]
+    temperatures: tuple[float, ...]
+    contexts: tuple[int, ...]
+
+
+def _parse(asked: BenchOptions, settings: Settings) -> _Lists:
+    policies = parse_policies(asked.policies) if asked.policies is not None else DEFAULT_POLICIES
+    if asked.policies is None and settings.tree.policy is not None:
+        policies = parse_policies(settings.tree.policy)
+    temperatures: tuple[float, ...] = (settings.sampling.temperature,)
+    if asked.temperature is not None:
+        temperatures = parse_numbers(asked.temperature, "--temperature")
+    for temperature in temperatures:
+        SamplingConfig(temperature=temperature)  # which knows what is possible
+    sizes = parse_integers(asked.total_tokens, "--total-tokens") if asked.total_tokens is not None else ()
+    contexts = parse_integers(asked.context, "--context") if asked.context is not None else ()
+    return _Lists(policies, sizes, temperatures, contexts)
+
+
+def _plan(engine: Engine, settings: Settings, asked: BenchOptions, questions: list[Question]) -> _Plan:
+    lists = _parse(asked, settings)
+    sampling = answer_length(asked.max_new_tokens, settings.sampling, BENCH_TOKENS)
+    source, policies = asked.questions, lists.policies
+    notes: list[str] = []
+    if lists.contexts:
+        questions, notes = context_questions(engine, lists.contexts, sampling.max_new_tokens, settings.system)
+        source = "prompts of given lengths"
+    if engine.head is None:
+        if asked.alpha or asked.calibration:
+            raise UserError("a draft head expected for --alpha and --calibration, found none: give --draft")
+        policies = (PLAIN,) if asked.policies is None else policies
+    only_head = (asked.alpha or asked.calibration) and asked.policies is None and not lists.contexts
+    chosen = [] if only_head else _candidates(engine, settings, lists, policies, sampling)
+    return _Plan(questions, source, chosen, sampling, lists.temperatures, notes)
+
+
+def _candidates(
+    engine: Engine, settings: Settings, lists: _Lists, policies: Sequence[str], sampling: SamplingConfig
+) -> list[Candidate]:
+    tree, defaults = settings.tree, engine.defaults
+    return candidates(policies, lists.sizes, lists.temperatures, tree, sampling, defaults, roomy_tree(engine))
+
+
+def _measure(
+    asker: Asker, plan: _Plan, settings: Settings, asked: BenchOptions, report: Report
+) -> tuple[dict[str, Any], Measured | None]:
+    """The document, and the answers of the comparison."""
+    engine = asker.engine
+    measured = measure(asker, plan.candidates, plan.questions, report) if plan.candidates else None
+    value = document(
+        describe_machine(engine),
+        engine.target.name,
+        engine.head_name,
+        plan.source,
+        plan.questions,
+        measured,
+        plan.sampling.max_new_tokens,
+        plan.notes,
+    )
+    tree, common = settings.tree, (plan.sampling, plan.temperatures)
+    if asked.alpha and not value["partial"]:
+        value["alpha"], value["partial"] = measure_alpha(asker, plan.questions, *common, tree.depth, report)
+    if asked.calibration and not value["partial"]:
+        value["calibration"], value["partial"] = measure_calibration(asker, plan.questions, *common, tree, report)
+    return value, measured
+
+
+def _write_files(value: dict[str, Any], measured: Measured | None, asked: BenchOptions) -> None:
+    save(asked.json_file, as_json(value))
+    if asked.plot_file is not None and (value["runs"] or value.get("calibration")):
+        save(asked.plot_file, draw(value))
+    if asked.answers_file is None or measured is None:
+        return
+    now, written = time.time(), set()
+    for index, run_values in enumerate(value["runs"]):
+        label = f"{run_label(run_values)} temperature {run_values['temperature']:g}"
+        label = f"{label} {index}" if label in written else label
+        written.add(label)
+        model_id = f"{value['target']}-{label}".replace(" ", "-")
+        save(answer_path(asked.answers_file, label), answer_lines(measured.answers[index], model_id, now))

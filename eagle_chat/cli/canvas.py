@@ -1,0 +1,73 @@
+"""A few rows at the bottom of the terminal that are drawn over and over.
+
+The cursor is hidden only while a frame is being written, so however the program ends, it is visible.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Self
+
+from rich.console import Console
+from rich.segment import Segment, Segments
+from rich.text import Text
+
+HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"
+TO_END_OF_LINE, TO_END_OF_SCREEN = "\x1b[K", "\x1b[J"
+
+
+class Canvas:
+    """Owns the rows from the cursor down while it is entered; leaves none of them behind."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._widths: list[int] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            self.erase()
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Columns and rows of the screen, at least something to calculate with."""
+        return max(self.console.width, 8), max(self.console.height, 2)
+
+    def draw(self, rows: Sequence[Text]) -> None:
+        """Put `rows` in the place of those drawn before."""
+        rows = rows[-(self.size[1] - 1) :]
+        start = self._back()
+        body = f"{TO_END_OF_LINE}\n".join(self._encoded(row) for row in rows)
+        self._widths = [row.cell_len for row in rows]
+        self._write(f"{HIDE}{start}{body}{TO_END_OF_SCREEN}{SHOW}")
+
+    def erase(self) -> None:
+        """Take the rows away; the cursor goes to where they began."""
+        if self._widths:
+            start = self._back()
+            self._widths = []
+            self._write(f"{start}{TO_END_OF_SCREEN}{SHOW}")
+
+    def _back(self) -> str:
+        """To the start of the first row, also after the screen became narrower and its rows were wrapped."""
+        if not self._widths:
+            return "\r"
+        width, height = self.size
+        lines = sum(max(-(-used // width), 1) for used in self._widths)
+        up = min(lines - 1, height - 1)
+        return f"\r\x1b[{up}A" if up else "\r"
+
+    def _encoded(self, row: Text) -> str:
+        with self.console.capture() as captured:
+            self.console.print(Segments(self._segments(row)), end="", crop=False)
+        return captured.get()
+
+    def _segments(self, row: Text) -> list[Segment]:
+        return list(row.render(self.console))
+
+    def _write(self, text: str) -> None:
+        self.console.file.write(text)
+        self.console.file.flush()

@@ -1,0 +1,201 @@
+"""`eagle-chat bench` and `eagle-chat verify` on tiny models, from the command line to the files."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import eagle_chat
+from eagle_chat.cli.app import main
+from eagle_chat.core import engine as engine_module
+from tests.bench.parts import tiny_engine
+from tests.tiny import make_engine, make_target
+
+Run = Callable[..., tuple[int, str, str]]
+SHORT = ("--max-new-tokens", "8")
+
+
+@pytest.fixture
+def questions(tmp_path: Path) -> str:
+    path = tmp_path / "questions.jsonl"
+    rows = [(1, "letters", ["abc", "more"]), (2, "numbers", ["one two"])]
+    lines = [json.dumps({"question_id": i, "category": c, "turns": t}) for i, c, t in rows]
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+    for name in [name for name in os.environ if name.startswith("EAGLE_CHAT_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+    def call(*argv: str, engine: Any = None) -> tuple[int, str, str]:
+        loaded = engine or tiny_engine()
+        monkeypatch.setattr(eagle_chat, "load_engine", lambda _: loaded, raising=False)
+        code = main(argv)
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+def test_bench_writes_card_json_plot_and_answers(run: Run, questions: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    files = [str(tmp_path / name) for name in ("b.json", "b.png", "a.jsonl")]
+    arguments = ("--policies", "chain,dynamic", "--total-tokens", "4,8", "--temperature", "0,1", "--seed", "3")
+    code, out, err = run(
+        "bench", "--questions", questions, *SHORT, *arguments,
+        "--json", files[0], "--plot", files[1], "--answers", files[2],
+    )  # fmt: skip
+    assert code == 0, err
+    value = json.loads(Path(files[0]).read_text(encoding="utf-8"))
+    shapes = [(one["policy"], one["temperature"], one["tree"]["total_tokens"]) for one in value["runs"]]
+    each = [("plain", 1), ("chain", 4), ("dynamic", 4), ("dynamic", 8)]
+    assert shapes == [(policy, temperature, nodes) for temperature in (0.0, 1.0) for policy, nodes in each]
+    assert {one["seed"] for one in value["runs"]} == {3}
+    assert all(one["same_text"] == {"equal": 3, "of": 3, "first_different": None} for one in value["runs"])
+    assert set(value["runs"][0]["by_category"]) == {"letters", "numbers"}
+    assert Path(files[1]).read_bytes().startswith(b"\x89PNG")
+    written = sorted(path.name for path in tmp_path.glob("a-*.jsonl"))
+    assert len(written) == 8
+    assert "a-dynamic-8-temperature-1.jsonl" in written
+    assert "Speed-up" in out
+    assert "question 1 of 2" in err
+    assert "question 1 of 2" not in out
+
+
+def test_alpha_and_calibration_alone_skip_the_comparison(run: Run, questions: str, tmp_path: Path) -> None:
+    file = str(tmp_path / "b.json")
+    code, out, err = run("bench", "--questions", questions, *SHORT, "--alpha", "--calibration", "--json", file)
+    assert code == 0, err
+    value = json.loads(Path(file).read_text(encoding="utf-8"))
+    assert value["runs"] == []
+    assert value["alpha"][0]["alpha"][0]["n"] == 0
+    assert value["calibration"][0]["depths"][0]["depth"] == 1
+    assert "Draft confidence against acceptance" in out
+
+
+def test_context_asks_prompts_of_the_lengths_given(run: Run, tmp_path: Path) -> None:
+    file = str(tmp_path / "b.json")
+    code, _, err = run("bench", "--context", "100,180,999", "--policies", "chain", *SHORT, "--json", file)
+    assert code == 0, err
+    value = json.loads(Path(file).read_text(encoding="utf-8"))
+    longest = 256 - 8
+    assert list(value["runs"][1]["by_category"]) == ["100", "180", str(longest)]
+    prefills = [one["prefill"]["tokens"] / 3 for one in value["runs"][1]["by_category"].values()]
+    for tokens, wanted in zip(prefills, (100, 180, longest), strict=True):
+        assert wanted - 20 < tokens <= wanted
+    assert any("instead of 999" in note for note in value["notes"])
+
+
+def test_without_a_head_plain_decoding_is_measured_and_nothing_else_can_be(run: Run, questions: str) -> None:
+    engine = make_engine(make_target())
+    assert run("bench", "--questions", questions, *SHORT, engine=engine)[0] == 0
+    for arguments in (("bench", "--alpha"), ("bench", "--policies", "chain"), ("verify",)):
+        code, _, err = run(*arguments, "--questions", questions, engine=engine)
+        assert code == 2
+        assert err.count("error:") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--policies", "tree"),
+        ("--temperature", "hot"),
+        ("--temperature", "-1"),
+        ("--total-tokens", "8", "--policies", "chain"),
+        ("--context", "long"),
+        ("--context", "3"),
+        ("--limit", "0"),
+        ("--max-new-tokens", "1"),
+        ("--questions", "nowhere.jsonl"),
+        ("--json", "no/such/folder/b.json"),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_code_2(run: Run, arguments: tuple[str, ...]) -> None:
+    code, out, err = run("bench", *arguments)
+    assert (code, out) == (2, "")
+    assert err.splitlines()[-1].startswith("error: ")
+
+
+def test_options_before_the_command_and_from_variables_count(
+    run: Run, questions: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EAGLE_CHAT_MAX_NEW_TOKENS", "5")
+    monkeypatch.setenv("EAGLE_CHAT_TEMPERATURE", "0.5")
+    file = str(tmp_path / "b.json")
+    code, _, err = run("--depth", "2", "bench", "--questions", questions, "--policies", "chain", "--json", file)
+    assert code == 0, err
+    value = json.loads(Path(file).read_text(encoding="utf-8"))
+    assert [one["temperature"] for one in value["runs"]] == [0.5, 0.5]
+    assert value["runs"][1]["tree"]["depth"] == 2
+    assert value["questions"]["max_new_tokens"] == 5
+
+
+def interrupting(engine: Any, answers: int) -> Any:
+    """Ctrl-C in the middle of answer number `answers`."""
+    real, asked = engine.stream, []
+
+    def stream(*args: Any, **more: Any) -> Any:
+        asked.append(1)
+        for number, event in enumerate(real(*args, **more)):
+            if len(asked) == answers and number == 2:
+                os.kill(os.getpid(), signal.SIGINT)
+            yield event
+
+    engine.stream = stream
+    return engine
+
+
+def test_ctrl_c_gives_what_was_finished_marked_partial(run: Run, questions: str, tmp_path: Path) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    file = str(tmp_path / "b.json")
+    common = ("--questions", questions, *SHORT, "--policies", "chain", "--json", file)
+    # Two to warm up, four for the two turns of question 1, then question 2.
+    code, out, _ = run("bench", *common, engine=interrupting(tiny_engine(), 8))
+    value = json.loads(Path(file).read_text(encoding="utf-8"))
+    assert code == 130
+    assert value["partial"]
+    assert value["questions"]["ids"] == [1]
+    assert "PARTIAL" in out
+    code, out, _ = run("verify", *common, engine=interrupting(tiny_engine(), 9))
+    value = json.loads(Path(file).read_text(encoding="utf-8"))
+    assert (code, value["partial"]) == (130, True)
+    assert "PARTIAL" in out
+
+
+def test_verify_says_lossless(run: Run, questions: str, tmp_path: Path) -> None:
+    file = str(tmp_path / "v.json")
+    code, out, err = run("verify", "--questions", questions, *SHORT, "--json", file)
+    assert code == 0, err
+    value = json.loads(Path(file).read_text(encoding="utf-8"))
+    assert value["summary"] == {"equal": 24, "tie": 0, "fault": 0}
+    assert [one["verdict"] for one in value["prompts"]] == ["equal"] * 3
+    rules = {(one["rule"], one["policy"]) for one in value["laws"]}
+    assert len(rules) == 4 + 3
+    assert "LOSSLESS here: 24 of 24 answers equal" in out
+
+
+def test_verify_fails_on_a_fault(run: Run, questions: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = engine_module.verify
+
+    def wrong(tree: Any, logits: Any, position: int, config: Any) -> Any:
+        acceptance = real(tree, logits, position, config)
+        shifted = acceptance.bonus + 1 if len(tree) > 1 else acceptance.bonus
+        return dataclasses.replace(acceptance, bonus=shifted % logits.shape[-1])
+
+    monkeypatch.setattr(engine_module, "verify", wrong)
+    code, out, _ = run("verify", "--questions", questions, *SHORT, "--temperature", "0", "--policies", "chain")
+    assert code == 1
+    assert "FAULT" in out
+    code, out, _ = run("bench", "--questions", questions, *SHORT, "--policies", "chain")
+    assert code == 1
+    assert "FAULT: in float32 the greedy text of chain 4" in out

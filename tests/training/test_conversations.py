@@ -1,0 +1,142 @@
+"""Files of the common layouts, and what is not taken from them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eagle_chat.core.errors import UserError
+from eagle_chat.training import filters
+from eagle_chat.training.conversations import from_row, question_hash, read
+
+EXPECTED = [("user", "What is it?"), ("assistant", "A thing.")]
+SHAREGPT = {
+    "id": "a",
+    "conversations": [{"from": "human", "value": "What is it?"}, {"from": "gpt", "value": "A thing."}],
+}
+MESSAGES = {"messages": [{"role": "user", "content": "What is it?"}, {"role": "assistant", "content": "A thing."}]}
+ULTRACHAT = {"id": "1", "data": ["What is it?", "A thing."]}
+PAIR = {"prompt": "What is it?", "response": "A thing.", "ended": False}
+
+
+def turns(row: Any) -> list[tuple[str, str]]:
+    conversation = from_row(row, "here")
+    return [] if conversation is None else [(turn["role"], turn["content"]) for turn in conversation.messages]
+
+
+@pytest.mark.parametrize("row", [SHAREGPT, MESSAGES, ULTRACHAT, PAIR])
+def test_layouts(row: dict[str, Any]) -> None:
+    assert turns(row) == EXPECTED
+
+
+def write_array(path: Path, rows: list[Any]) -> None:
+    path.write_text(json.dumps(rows), encoding="utf-8")
+
+
+def write_lines(path: Path, rows: list[Any]) -> None:
+    path.write_text("\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "\n\n", encoding="utf-8")
+
+
+def write_gzip(path: Path, rows: list[Any]) -> None:
+    with gzip.open(path, "wt", encoding="utf-8") as file:
+        file.write("".join(json.dumps(row) + "\n" for row in rows))
+
+
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [("a.json", write_array), ("lines.json", write_lines), ("a.jsonl", write_lines), ("a.jsonl.gz", write_gzip)],
+)
+def test_files(tmp_path: Path, name: str, write: Callable[[Path, list[Any]], None]) -> None:
+    odd = {"prompt": "a\u2028b 😀", "response": "c"}
+    write(tmp_path / name, [SHAREGPT, odd])
+    found = list(read([str(tmp_path / name)]))
+    assert len(found) == 2 and found[1].question == "a\u2028b 😀"
+    assert len(list(read([str(tmp_path)]))) == 2
+
+
+def test_a_folder_of_shards_is_read_without_its_notes(tmp_path: Path) -> None:
+    write_lines(tmp_path / "part-00001.jsonl", [PAIR])
+    write_lines(tmp_path / "part-00000.jsonl", [SHAREGPT])
+    (tmp_path / "corpus.json").write_text("{}")
+    assert [one.ended for one in read([str(tmp_path)])] == [True, False]
+
+
+def test_turns_out_of_order_end_the_conversation() -> None:
+    rows = [*MESSAGES["messages"], {"role": "assistant", "content": "again"}, {"role": "user", "content": "and?"}]
+    assert turns({"messages": rows}) == EXPECTED
+    assert turns({"messages": rows[1:]}) == []
+    assert turns({"messages": [{"role": "system", "content": "Be kind"}, *rows[:2]]})[0] == ("system", "Be kind")
+    assert turns({"messages": [rows[0]]}) == []
+    assert turns({"data": ["What is it?", "A thing.", "And?"]}) == EXPECTED
+    assert turns({"prompt": "a", "response": "  "}) == []
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [({"text": "a"}, "found text"), (["a"], "found list"), ({"messages": [{"a": 1}]}, "turns with role")],
+)
+def test_unknown_layouts_say_what_was_expected(row: Any, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        from_row(row, "here")
+
+
+def test_sources_that_are_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="none at"):
+        list(read([str(tmp_path / "no.jsonl")]))
+    (tmp_path / "bad.jsonl").write_text('{"prompt": ')
+    with pytest.raises(UserError, match="cannot be read as JSON"):
+        list(read([str(tmp_path / "bad.jsonl")]))
+    (tmp_path / "empty.jsonl").write_text("")
+    with pytest.raises(UserError, match="found none"):
+        list(read([str(tmp_path / "empty.jsonl")]))
+
+
+def test_a_hub_data_set_without_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"eagle-chat\[train\]"):
+        list(read(["owner/name"]))
+
+
+def test_a_question_is_known_by_its_words() -> None:
+    one, other = from_row(PAIR, ""), from_row({**PAIR, "prompt": "  what IS it"}, "")
+    assert one is not None and other is not None
+    assert question_hash(one) == question_hash(other)
+
+
+def test_exclusion_by_words_in_a_row(tmp_path: Path) -> None:
+    path = tmp_path / "questions.jsonl"
+    row = {
+        "question_id": 1,
+        "turns": ["Compose an engaging travel blog post about a recent trip to Hawaii.", "Sing it."],
+    }
+    path.write_text(json.dumps(row) + "\n", encoding="utf-8")
+    exclusion = filters.read_exclusion([str(path)], 8)
+    assert exclusion.hits("Please COMPOSE an engaging travel blog post, about a trip")
+    assert not exclusion.hits("Compose an engaging travel blog post")  # seven words
+    assert exclusion.hits("please sing it")  # a question shorter than eight words counts whole
+    assert not exclusion.hits("Sing")
+    both = {"messages": [*MESSAGES["messages"], {"role": "user", "content": "Sing it"}, MESSAGES["messages"][1]]}
+    conversation = from_row(both, "")
+    assert conversation is not None and exclusion.refuses(conversation)
+    with pytest.raises(UserError, match="--exclude"):
+        filters.read_exclusion([str(tmp_path / "no")], 8)
+
+
+def test_plain_text_questions(tmp_path: Path) -> None:
+    (tmp_path / "q.txt").write_text("What is one?\n\nWhat is two?\n")
+    assert filters.read_questions([str(tmp_path / "q.txt")]) == ["What is one?", "What is two?"]
+
+
+def test_loops() -> None:
+    assert filters.loops([9, 8, 7, *[1] * 24])
+    assert filters.loops([*range(50), *list(range(10)) * 3])
+    assert not filters.loops([*range(50), *list(range(10)) * 2])
+    assert not filters.loops([1] * 23)
+    assert not filters.loops(list(range(200)))
+    assert not filters.loops([])
+    assert filters.loops([5, 6] * 12)
