@@ -6,11 +6,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 
 from eagle_chat.core.embedded import ensure_embedded
 
 # Tiny matrices: a second thread costs more in waiting than it gives.
 torch.set_num_threads(1)
+
+# How long an example takes says more about a busy machine than about the code.
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 
 
 @pytest.fixture(scope="session")

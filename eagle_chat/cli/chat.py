@@ -149,11 +149,7 @@ class Chat:
         turn.figures = metrics.stats_line()
         turn.events += events
         self._keep_run(turn, events)
-        line = metrics.stats_line(ascii=needs_ascii(sys.stderr))
-        if self.draws and self.notes.is_terminal:  # rich breaks a long line between words
-            self.rows([self.notes_theme.text(line, "quiet")])
-        else:
-            say(line, quiet=True)
+        say(metrics.stats_line(ascii=needs_ascii(sys.stderr)), quiet=True)
         self.session.remark(metrics)
         if self.typed and metrics.finish_reason in ("length", "cancelled") and turn.answer:
             say("(/continue goes on from here)", quiet=True)
@@ -182,7 +178,7 @@ class Chat:
         wait = self._wait if self.typed and not compared else None
         show = Show(self.console, self.theme, self.tree_mode, title, wait)
         try:
-            with show:
+            with keys.unseen(), show:
                 return self.session.answer(prompt, _both(also, show), trace, tree, compared)
         finally:
             if not compared:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -52,3 +53,26 @@ def keyboard() -> Iterator[Keyboard]:
     source = create_input()
     with source.raw_mode():
         yield Keyboard(source)
+
+
+@contextmanager
+def unseen() -> Iterator[None]:
+    """Inside, what is typed is not shown: it would end up in the middle of a picture. Ctrl-C works as ever."""
+    if sys.platform == "win32" or not sys.stdin.isatty():
+        yield
+        return
+    import termios
+
+    try:
+        terminal = sys.stdin.fileno()
+        before = termios.tcgetattr(terminal)
+    except (OSError, ValueError, termios.error):
+        yield
+        return
+    silent = [*before]
+    silent[3] &= ~termios.ECHO
+    termios.tcsetattr(terminal, termios.TCSANOW, silent)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(terminal, termios.TCSANOW, before)

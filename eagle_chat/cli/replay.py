@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rich.text import Text
-
 from eagle_chat.cli import keys, steps, theme
 from eagle_chat.cli.answer import INTERRUPTED, StopRequest, TextOut
 from eagle_chat.cli.markdown import print_answer
@@ -63,7 +61,7 @@ def _play(one: Run, speed: float, step: bool, seek: int) -> bool:
         head = f"head {started.head}" if started.head else "no draft head"
         say(f"{started.target}, {head}, {started.policy}, {started.device}, {started.dtype}", quiet=True)
     if one.question is not None:
-        _say_question(one.question)
+        say(f"> {one.question}")
     metrics = Metrics()
     for event in one.events:
         metrics.add(event)
@@ -77,14 +75,6 @@ def _play(one: Run, speed: float, step: bool, seek: int) -> bool:
     if ended:
         say(metrics.stats_line(ascii=needs_ascii(sys.stderr)), quiet=True)
     return ended
-
-
-def _say_question(question: str) -> None:
-    to = theme.console(sys.stderr)
-    if to.is_terminal:  # rich breaks a long line between words
-        to.print(Text(theme.of_stream(sys.stderr, False).shown(f"> {question}")))
-    else:
-        say(f"> {question}")
 
 
 def _drawn(one: Run, speed: float, step: bool, seek: int) -> bool:

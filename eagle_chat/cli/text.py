@@ -10,7 +10,9 @@ import codecs
 import io
 import os
 import re
+import shutil
 import sys
+import textwrap
 from pathlib import Path
 from typing import TextIO
 
@@ -95,7 +97,12 @@ def dim(text: str, stream: TextIO) -> str:
 
 
 def say(text: str, quiet: bool = False) -> None:
-    """One line for people on stderr; `quiet` for figures and remarks."""
+    """One line for people on stderr; `quiet` for figures and remarks. A terminal gets it broken between words."""
     line = one_line(text)
+    if sys.stderr.isatty():
+        width = max(shutil.get_terminal_size().columns - 1, 20)
+        line = "\n".join(
+            textwrap.wrap(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+        )
     sys.stderr.write(f"{dim(line, sys.stderr) if quiet else line}\n")
     sys.stderr.flush()

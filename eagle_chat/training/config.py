@@ -42,11 +42,11 @@ class CorpusConfig:
     """How a corpus is made.
 
     Without `source` the target writes the questions itself. `source`: files, folders or a hub data set; with
-    `regenerate` only their questions are used and the target answers anew. `answers`: how many to make in all; 0: every one
-    of the source, or 1000 without one.
-    `temperatures` of the answers take turns; the questions are written at `question_temperature`. `exclude`: files
-    with questions that must not occur: one that shares `exclude_words` words in a row with any of them is refused.
-    `batch` conversations are decoded together; that many are lost at most when the program is killed.
+    `regenerate` only their questions are used and the target answers anew. `answers`: how many to make in all; 0:
+    every one of the source, or 1000 without one. `temperatures` of the answers take turns; the questions are written
+    at `question_temperature`. `exclude`: files with questions that must not occur: one that shares `exclude_words`
+    words in a row with any of them is refused. `batch` conversations are decoded together; that many are lost at most
+    when the program is killed.
     """
 
     out: str

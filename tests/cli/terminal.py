@@ -14,7 +14,7 @@ import pyte
 
 from tests.cli.conftest import ROOT, command_line
 
-PATIENCE = 90.0
+PATIENCE = float(os.environ.get("TEST_PATIENCE", "60"))
 
 
 class _Screen(pyte.HistoryScreen):
@@ -105,9 +105,10 @@ class Terminal:
         while True:
             self.settle(0.25)
             rows = [row for row in self.screen.display if row.strip()]
-            if any(row.startswith(">") and len(row.strip()) == 1 for row in rows[-3:]):
+            if any(row.strip() == ">" for row in rows[-3:]):
                 return self.text()
-            assert time.monotonic() < until and self.child.isalive(), self.text()
+            assert time.monotonic() < until, self.text()
+            assert self.child.isalive(), self.text()
 
     def line(self, text: str) -> None:
         """Type a line and send it."""

@@ -237,8 +237,7 @@ def test_text_is_data_in_every_place(tmp_path: Path) -> None:
 def test_poor_terminals(tmp_path: Path, env: dict[str, str], encoding: str) -> None:
     pieces = ["café", " 好\n\n", "`code`", " τ\n"]
     with Terminal(home=tmp_path, env=env, encoding=encoding, pieces=pieces, delay=0.2) as terminal:
-        terminal.wait("> ")
-        terminal.settle()
+        terminal.prompt()
         terminal.line("hi")
         if "TERM" not in env:
             terminal.wait("accepted")
@@ -263,7 +262,7 @@ def test_a_crash_loses_nothing(tmp_path: Path) -> None:
         terminal.line("first")
         terminal.wait("word word")
         os.kill(terminal.child.pid, 9)
-    with Terminal(home=tmp_path) as terminal:
+    with Terminal(home=tmp_path, size=(110, 24)) as terminal:
         terminal.wait("was not ended properly", "/load last")
         terminal.prompt()
         terminal.line("/load last")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -58,7 +58,6 @@ def operations(draw: st.DrawFn) -> list[tuple[str, object]]:
     return [(draw(kinds), draw(st.randoms(use_true_random=False))) for _ in range(draw(st.integers(1, 25)))]
 
 
-@settings(deadline=None)
 @given(operations(), st.integers(1, 3))
 def test_any_sequence_of_operations_is_that_of_lists(steps: list[tuple[str, object]], capacity: int) -> None:
     cache, reference, stamp = TreeCache(LAYERS, capacity), Reference(), 0

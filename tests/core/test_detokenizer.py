@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from eagle_chat.core.detokenizer import Detokenizer
@@ -93,19 +93,16 @@ def test_broken_bytes_after_spelled_characters_lose_nothing(text: str, broken: l
     assert shown[-1] == ("" if after else "\ufffd")
 
 
-@settings(deadline=None)
 @given(st.text(min_size=1, max_size=120))
 def test_long_texts_come_out_whole(text: str) -> None:
     assert "".join(pieces(BYTES, BYTES.ids(text))) == text
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 255), min_size=1, max_size=120))
 def test_any_bytes_come_out_as_the_full_decode(tokens: list[int]) -> None:
     assert "".join(pieces(BYTES, tokens)) == BYTES.decode(tokens)
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.one_of(st.sampled_from(["a", " ", "  ", "\n", ","]), st.characters(codec="utf-8", exclude_characters="▁")),

@@ -43,7 +43,7 @@ def by_transformers(logits: Tensor, config: SamplingConfig) -> Tensor:
     return scores
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(configs(), st.integers(0, 10_000), st.booleans())
 def test_warping_is_that_of_transformers(config: SamplingConfig, seed: int, ties: bool) -> None:
     logits = torch.randn(3, 40, generator=torch.Generator().manual_seed(seed)) * 3

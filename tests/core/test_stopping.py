@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from eagle_chat.core.stopping import Cut, Stopper
@@ -182,7 +182,6 @@ def test_spaces_are_left_alone(text: str) -> None:
 LETTERS = st.text("abEND", max_size=40)
 
 
-@settings(deadline=None)
 @given(
     LETTERS,
     st.lists(st.text("abEND", min_size=1, max_size=4), max_size=3),

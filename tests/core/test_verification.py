@@ -79,7 +79,7 @@ def random_tree(seed: int, size: int = 12) -> DraftTree:
     return DraftTree(tokens, parents, [0.0] * size)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.integers(0, 10_000), st.integers(0, 10_000), st.sampled_from([0.0, 0.7, 1.0, 1.6]))
 def test_coupled_text_does_not_depend_on_the_tree(tree_seed: int, seed: int, temperature: float) -> None:
     config = SamplingConfig(temperature, seed=seed)

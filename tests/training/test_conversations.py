@@ -55,7 +55,8 @@ def test_files(tmp_path: Path, name: str, write: Callable[[Path, list[Any]], Non
     odd = {"prompt": "a\u2028b 😀", "response": "c"}
     write(tmp_path / name, [SHAREGPT, odd])
     found = list(read([str(tmp_path / name)]))
-    assert len(found) == 2 and found[1].question == "a\u2028b 😀"
+    assert len(found) == 2
+    assert found[1].question == "a\u2028b 😀"
     assert len(list(read([str(tmp_path)]))) == 2
 
 
@@ -104,7 +105,8 @@ def test_a_hub_data_set_without_its_library(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_question_is_known_by_its_words() -> None:
     one, other = from_row(PAIR, ""), from_row({**PAIR, "prompt": "  what IS it"}, "")
-    assert one is not None and other is not None
+    assert one is not None
+    assert other is not None
     assert question_hash(one) == question_hash(other)
 
 
@@ -122,7 +124,8 @@ def test_exclusion_by_words_in_a_row(tmp_path: Path) -> None:
     assert not exclusion.hits("Sing")
     both = {"messages": [*MESSAGES["messages"], {"role": "user", "content": "Sing it"}, MESSAGES["messages"][1]]}
     conversation = from_row(both, "")
-    assert conversation is not None and exclusion.refuses(conversation)
+    assert conversation is not None
+    assert exclusion.refuses(conversation)
     with pytest.raises(UserError, match="--exclude"):
         filters.read_exclusion([str(tmp_path / "no")], 8)
 

@@ -26,14 +26,14 @@ from tests.training.tiny_run import save_target
 def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A tiny target that ends its turns, and its chat."""
     folder = tmp_path_factory.mktemp("target")
-    save_target(folder)
+    save_target(folder, brief=True)
     return load_target(settings(folder, base=str(folder)))
 
 
 def settings(folder: Path, **changes: Any) -> CorpusConfig:
     fields: dict[str, Any] = {
-        "out": str(folder / "corpus"), "base": "tiny", "answers": 30, "batch": 28, "max_question_tokens": 60,
-        "max_new_tokens": 20, "min_answer_tokens": 3, "min_question_words": 1, "question_temperature": 1.5,
+        "out": str(folder / "corpus"), "base": "tiny", "answers": 16, "batch": 14, "max_question_tokens": 60,
+        "max_new_tokens": 20, "min_answer_tokens": 2, "min_question_words": 1, "question_temperature": 1.5,
         "question_min_p": 0.0, "temperatures": (0.7, 1.0), "device": "cpu", "seed": 3,
     }  # fmt: skip
     return CorpusConfig(**{**fields, **changes})
@@ -49,9 +49,9 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
 
 def test_a_killed_run_ends_with_the_rows_of_a_whole_one(made: Any, tmp_path: Path) -> None:
     whole, parts = settings(tmp_path / "a"), settings(tmp_path / "b")
-    assert make_corpus(whole, *made, silent) == 30
+    assert make_corpus(whole, *made, silent) == 16
     expected = rows_of(tmp_path / "a")
-    assert len(expected) == 30
+    assert len(expected) == 16
     killed_after = 1
 
     class Killed(BaseException):
@@ -66,10 +66,10 @@ def test_a_killed_run_ends_with_the_rows_of_a_whole_one(made: Any, tmp_path: Pat
     # What a kill in the middle of writing leaves: a temporary file, and a note without its rows.
     (Path(parts.out) / ".part-00001.jsonl-x.tmp").write_text('{"mess')
     (Path(parts.out) / "part-00001.json").write_text("{}")
-    assert make_corpus(parts, *made, silent) == 30
+    assert make_corpus(parts, *made, silent) == 16
     assert rows_of(tmp_path / "b") == expected
     assert not list(Path(parts.out).glob(".*"))
-    assert make_corpus(parts, *made, silent) == 30  # nothing left to do
+    assert make_corpus(parts, *made, silent) == 16  # nothing left to do
 
 
 def test_rows_are_conversations_with_kinds_and_temperatures(made: Any, tmp_path: Path) -> None:
@@ -86,7 +86,8 @@ def test_rows_are_conversations_with_kinds_and_temperatures(made: Any, tmp_path:
     assert [one.ended for one in found] == [row["ended"] for row in rows]
     summary = summarise(found, made[1])
     assert summary.tokens == sum(row["tokens"] for row in rows)
-    assert summary.distinct_questions == 30 and 0 < summary.coverage[1024] <= 1.0
+    assert summary.distinct_questions == 16
+    assert 0 < summary.coverage[1024] <= 1.0
     assert "answer tokens" in summary.lines()[0]
 
 
@@ -158,7 +159,8 @@ def test_the_user_header_comes_from_the_template(name: str) -> None:
     header = user_header(chat, [])
     assert chat.prompt([{"role": "user", "content": "XYZ"}]).startswith(header + "XYZ")
     after = user_header(chat, [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}])
-    assert after.startswith(header) and len(after) > len(header)
+    assert after.startswith(header)
+    assert len(after) > len(header)
 
 
 def test_coverage() -> None:

@@ -96,7 +96,8 @@ def test_cut_before_any_assistant_token_contributes_nothing() -> None:
     first = int(np.flatnonzero(whole.mask)[0])
     assert list(samples([TWO_TURNS], chat, first)) == []
     (short,) = samples([TWO_TURNS], chat, first + 1)
-    assert short.mask.sum() == 1 and len(short) == first + 1
+    assert short.mask.sum() == 1
+    assert len(short) == first + 1
 
 
 def test_a_question_is_on_one_side_only() -> None:

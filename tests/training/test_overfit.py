@@ -106,7 +106,8 @@ def test_a_mismatch_of_training_and_inference_is_told(trained: tuple[Path, Engin
             result = evaluate.live(engine, [question_of(folder)], TreeConfig("chain", depth=DEPTH), GREEDY, DEPTH)
     finally:
         engine.head.midlayer.hidden_norm.weight.data.copy_(damaged)
-    assert result.warning is not None and "do not compute the same" in result.warning
+    assert result.warning is not None
+    assert "do not compute the same" in result.warning
 
 
 @torch.no_grad()
@@ -137,16 +138,20 @@ def test_the_exported_layout(trained: tuple[Path, Engine]) -> None:
     kind = engine.head.spec.architecture if engine.head else ""
     assert all(value.dtype == torch.bfloat16 for name, value in found.tensors.items() if name not in ("d2t", "t2d"))
     assert found.config["architectures"] == ["LlamaForCausalLMEagle3" if kind == "eagle3" else "LlamaForCausalLM"]
-    assert found.config["num_hidden_layers"] == 1 and found.config["rope_theta"] == 10000.0
+    assert found.config["num_hidden_layers"] == 1
+    assert found.config["rope_theta"] == 10000.0
     if kind == "eagle3":
-        assert found.config["draft_vocab_size"] == 50 and found.config["norm_output"] is True
-        assert found.tensors["d2t"].dtype == torch.int64 and found.tensors["t2d"].dtype == torch.bool
+        assert found.config["draft_vocab_size"] == 50
+        assert found.config["norm_output"] is True
+        assert found.tensors["d2t"].dtype == torch.int64
+        assert found.tensors["t2d"].dtype == torch.bool
         assert int(found.tensors["t2d"].sum()) == 50
         assert "midlayer.hidden_norm.weight" in found.tensors
     else:
         assert {"fc.weight", "layers.0.self_attn.q_proj.weight"} <= found.tensors.keys()
     card = (folder / "head" / "README.md").read_text(encoding="utf-8")
-    assert "answer tokens" in card and "learning_rate = 0.005" in card
+    assert "answer tokens" in card
+    assert "learning_rate = 0.005" in card
 
 
 def test_training_goes_on_from_an_exported_head(trained: tuple[Path, Engine], tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,8 @@ def test_resume_continues_the_same_curve(place: Path, tmp_path: Path, changes: d
     assert [step for step, _ in losses(tmp_path / "parts")] == [1, 2, 3, 4, 5, 6]
     assert losses(tmp_path / "parts", "validation") == losses(tmp_path / "whole", "validation")
     one, other = (RunFolder(tmp_path / name).newest() for name in ("whole", "parts"))
-    assert one is not None and other is not None
+    assert one is not None
+    assert other is not None
     assert all(torch.equal(value, other["weights"][name]) for name, value in one["weights"].items())
 
 
@@ -77,14 +79,16 @@ def test_resume_keeps_the_draft_vocabulary(place: Path, tmp_path: Path) -> None:
     saved = folder.newest()
     assert saved is not None
     ids = saved["draft_ids"]
-    assert ids.shape == (50,) and bool((ids.diff() > 0).all())
+    assert ids.shape == (50,)
+    assert bool((ids.diff() > 0).all())
     changed = saved | {"draft_ids": ids.flip(0).sort().values.clone()}
     changed["draft_ids"][0] = next(token for token in range(97) if token not in ids.tolist())
     folder.save(changed, 2, 1)
     longer = dataclasses.replace(run, out=str(tmp_path / "run"))
     fit(longer, silent, silent, Silent())
     again = folder.newest()
-    assert again is not None and torch.equal(again["draft_ids"], changed["draft_ids"])
+    assert again is not None
+    assert torch.equal(again["draft_ids"], changed["draft_ids"])
 
 
 def test_a_run_with_other_settings_or_text_is_refused(place: Path, tmp_path: Path) -> None:
@@ -106,7 +110,8 @@ def test_features_on_disk_give_the_curve_of_live_ones(place: Path, tmp_path: Pat
         curves.append([loss for _, loss in losses(tmp_path / mode)])
     assert curves[0] == pytest.approx(curves[1], rel=2e-3)
     estimate = next(text for text in said if text.startswith("features of"))
-    assert "MiB" in estimate and "about" in estimate
+    assert "MiB" in estimate
+    assert "about" in estimate
 
 
 def test_features_resume_after_a_kill(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,10 +129,12 @@ def test_features_resume_after_a_kill(place: Path, tmp_path: Path, monkeypatch: 
     assert 0 < len(first) < 5
     fit(run, silent, silent, Silent())
     assert {path.name: path.stat().st_mtime_ns for path in folder.glob("*.safetensors")}.items() > first.items()
+    write_data(tmp_path / "other.jsonl", repeat=2)
+    other = dataclasses.replace(
+        run, data=(str(tmp_path / "other.jsonl"),), out=str(tmp_path / "new"), features_folder=str(folder.parent)
+    )
     with pytest.raises(UserError, match="another data"):
-        write_data(tmp_path / "other.jsonl", repeat=2)
-        other = dataclasses.replace(run, data=(str(tmp_path / "other.jsonl"),), out=str(tmp_path / "new"))
-        fit(dataclasses.replace(other, features_folder=str(folder.parent)), silent, silent, Silent())
+        fit(other, silent, silent, Silent())
 
 
 def test_a_loss_that_is_no_number_stops_the_run(place: Path, tmp_path: Path) -> None:
@@ -156,6 +163,7 @@ def test_schedule() -> None:
     run = TrainConfig(data=("x",), out="y", learning_rate=1.0, warmup=0.1, final_rate=0.1, unroll=(2, 4))
     rates = [learning_rate(run, step, 100) for step in range(100)]
     assert rates[:10] == pytest.approx([0.1 * step for step in range(1, 11)])
-    assert rates[10] == 1.0 and rates[-1] == pytest.approx(0.1)
-    assert all(a >= b for a, b in zip(rates[10:], rates[11:], strict=False))
+    assert rates[10] == 1.0
+    assert rates[-1] == pytest.approx(0.1)
+    assert all(a >= b for a, b in itertools.pairwise(rates[10:]))
     assert [unroll_steps(run, step, 10) for step in range(10)] == [2] * 5 + [4] * 5

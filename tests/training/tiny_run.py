@@ -1,4 +1,4 @@
-"""A tiny target that training can be run on: a random Llama over letters, saved as a folder that `load_engine` reads."""
+"""A tiny target that training can be run on: a random Llama over letters, saved as `load_engine` reads it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,14 @@ QUESTIONS = ("Hello?", "Who are you?", "Say a, b", "What is 2+2", "Why not")
 ANSWERS = ("Hi there, hi there, hi there.", "I am a tiny one.", "a, b, a, b, a, b", "It is 4, or 5.", "Because.")
 
 
-def save_target(folder: Path, **changes: Any) -> Path:
-    """Weights, config and tokenizer of a random target with 97 letters, ending its turns with token 2."""
-    model = make_model(eos_token_id=2, **changes)
+def save_target(folder: Path, brief: bool = False) -> Path:
+    """Weights, config and tokenizer of a random target with 97 letters, ending its turns with token 2.
+
+    A `brief` one ends them soon.
+    """
+    model = make_model(eos_token_id=2)
+    if brief:
+        model.lm_head.weight.data[2] *= 3.0
     model.generation_config.eos_token_id = 2
     model.save_pretrained(folder)
     letters_chat().tokenizer.save_pretrained(folder)
