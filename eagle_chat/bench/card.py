@@ -32,15 +32,18 @@ def shown(value: object) -> Text:
     return Text("".join(sign if sign.isprintable() else " " for sign in str(value)))
 
 
-def make_table(title: str, columns: Iterable[str], rows: Iterable[Iterable[object]], ascii_only: bool) -> Table:
-    """A table whose first column is left-aligned text and whose others are figures."""
+def make_table(title: str, columns: Iterable[str], rows: Iterable[Iterable[object]], ascii_only: bool) -> Group:
+    """A table under its title; the first column is left-aligned text, the others are figures."""
     edges = box.ASCII if ascii_only else box.SIMPLE_HEAD
-    table = Table(title=shown(title), title_justify="left", title_style="bold", box=edges, pad_edge=False)
+    table = Table(box=edges, pad_edge=False)
     for index, name in enumerate(columns):
         table.add_column(shown(name), justify="left" if index == 0 else "right", no_wrap=index > 0)
     for row in rows:
-        table.add_row(*(cell if isinstance(cell, Text) else shown(cell) for cell in row))
-    return table
+        table.add_row(*(shown(cell) for cell in row))
+    # A title of the table itself would be broken to the table's width.
+    heading_line = shown(title)
+    heading_line.stylize("bold")
+    return Group(heading_line, table)
 
 
 def bench_card(value: dict[str, Any], ascii_only: bool = False) -> Group:
@@ -87,7 +90,7 @@ def _interval(run: dict[str, Any]) -> str:
     return f"{bounds[0]:.2f}-{bounds[1]:.2f}" if bounds else "-"
 
 
-def _speed_table(runs: list[dict[str, Any]], ascii_only: bool) -> Table:
+def _speed_table(runs: list[dict[str, Any]], ascii_only: bool) -> Group:
     rule = f", {runs[0]['verify']}" if runs[0]["temperature"] else ""
     rows = []
     for run in runs:
@@ -111,7 +114,7 @@ def _speed_table(runs: list[dict[str, Any]], ascii_only: bool) -> Table:
     return make_table(f"Temperature {runs[0]['temperature']:g}{rule}", columns, rows, ascii_only)
 
 
-def _cost_table(runs: list[dict[str, Any]], ascii_only: bool) -> Table:
+def _cost_table(runs: list[dict[str, Any]], ascii_only: bool) -> Group:
     """c by stage: what each takes more than in a plain step, in plain steps."""
     rows = [
         (
@@ -124,7 +127,7 @@ def _cost_table(runs: list[dict[str, Any]], ascii_only: bool) -> Table:
     return make_table("Where c comes from, in plain steps", ("run", "ms a cycle", *STAGES), rows, ascii_only)
 
 
-def _length_table(runs: list[dict[str, Any]], ascii_only: bool) -> Table:
+def _length_table(runs: list[dict[str, Any]], ascii_only: bool) -> Group:
     longest = max((int(length) for run in runs for length in run["accept_lengths"]), default=0)
     columns = min(longest + 1, MOST_LENGTHS + 1)
     rows = []
@@ -139,7 +142,7 @@ def _length_table(runs: list[dict[str, Any]], ascii_only: bool) -> Table:
     return make_table("Accepted draft tokens, share of cycles", ("run", *names), rows, ascii_only)
 
 
-def _category_table(runs: list[dict[str, Any]], ascii_only: bool) -> Table:
+def _category_table(runs: list[dict[str, Any]], ascii_only: bool) -> Group:
     drafted = [run for run in runs if run["policy"] != "plain"]
     plain = next(run for run in runs if run["policy"] == "plain")
     tau = "tau" if ascii_only else "τ"
@@ -153,7 +156,7 @@ def _category_table(runs: list[dict[str, Any]], ascii_only: bool) -> Table:
     return make_table(f"Speed-up and {tau} by category", columns, rows, ascii_only)
 
 
-def _alpha_table(table: dict[str, Any], ascii_only: bool) -> Table:
+def _alpha_table(table: dict[str, Any], ascii_only: bool) -> Group:
     alpha = "alpha" if ascii_only else "α"
     rows = [
         (
@@ -168,7 +171,7 @@ def _alpha_table(table: dict[str, Any], ascii_only: bool) -> Table:
     return make_table(title, ("", "rate", "95 %", "accepted"), rows, ascii_only)
 
 
-def _calibration_table(table: dict[str, Any], ascii_only: bool) -> Table:
+def _calibration_table(table: dict[str, Any], ascii_only: bool) -> Group:
     rows = [
         (
             f"{row['depth']}: {one['low']:.1f}-{one['high']:.1f}",

@@ -144,9 +144,7 @@ class _Examiner:
     def _prompt(self, said: Sequence[Message], text: str) -> list[int]:
         return self._asker.engine.chat.encode([*said, {"role": "user", "content": text}])
 
-    def _check(
-        self, answer: Answer, plain: Answer, policy: str, reference: Reference, config: SamplingConfig
-    ) -> None:
+    def _check(self, answer: Answer, plain: Answer, policy: str, reference: Reference, config: SamplingConfig) -> None:
         same_tokens = answer.token_ids == plain.token_ids
         if same_tokens and (answer.text, answer.finished.reason) != (plain.text, plain.finished.reason):
             self._note(answer, policy, config, "fault", position=len(plain.token_ids))

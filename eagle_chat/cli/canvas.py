@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Self
 
 from rich.console import Console
-from rich.segment import Segment, Segments
 from rich.text import Text
 
 HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"
@@ -23,6 +23,7 @@ class Canvas:
     def __init__(self, console: Console) -> None:
         self.console = console
         self._widths: list[int] = []
+        self._codes: dict[tuple[str, ...], tuple[str, str]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -61,12 +62,28 @@ class Canvas:
         return f"\r\x1b[{up}A" if up else "\r"
 
     def _encoded(self, row: Text) -> str:
-        with self.console.capture() as captured:
-            self.console.print(Segments(self._segments(row)), end="", crop=False)
-        return captured.get()
+        """The row with the terminal's codes. Rich could do it; ten times a second that is most of the drawing's cost."""
+        plain, base = row.plain, str(row.style)
+        if not row.spans:
+            return self._styled((base,), plain)
+        edges = sorted({0, len(plain), *(edge for span in row.spans for edge in (span.start, span.end))})
+        parts = []
+        for start, end in pairwise(edges):
+            styles = (base, *(str(span.style) for span in row.spans if span.start <= start and end <= span.end))
+            parts.append(self._styled(styles, plain[start:end]))
+        return "".join(parts)
 
-    def _segments(self, row: Text) -> list[Segment]:
-        return list(row.render(self.console))
+    def _styled(self, styles: tuple[str, ...], text: str) -> str:
+        codes = self._codes.get(styles)
+        if codes is None:
+            sample = Text("x", no_wrap=True, end="")
+            for style in filter(None, styles):
+                sample.stylize(style)
+            with self.console.capture() as captured:
+                self.console.print(sample, end="")
+            before, _, after = captured.get().partition("x")
+            codes = self._codes[styles] = (before, after)
+        return f"{codes[0]}{text}{codes[1]}"
 
     def _write(self, text: str) -> None:
         self.console.file.write(text)

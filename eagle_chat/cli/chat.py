@@ -64,7 +64,9 @@ class Chat:
         """Read, answer, repeat. In a pipe, the exit code of the last answer that failed."""
         self._greet()
         # From here on only `_read` lets Ctrl-C through: one pressed too often must not end the conversation.
-        with self.session.stop:
+        # The line editor shows what is typed; without it, echoed keys would end up in the middle of a picture.
+        edited = isinstance(self._ask, ask.EditedLine)
+        with self.session.stop, keys.unseen() if edited else contextlib.nullcontext():
             while (line := self._read()) is not None and self._take(without_surrogates(line)):
                 pass
             self._autosave(ended=True)
@@ -178,7 +180,7 @@ class Chat:
         wait = self._wait if self.typed and not compared else None
         show = Show(self.console, self.theme, self.tree_mode, title, wait)
         try:
-            with keys.unseen(), show:
+            with show:
                 return self.session.answer(prompt, _both(also, show), trace, tree, compared)
         finally:
             if not compared:

@@ -15,7 +15,6 @@ from eagle_chat.cli.export import export
 from eagle_chat.cli.progress import Progress
 from eagle_chat.cli.session import Conversation, Turn
 from eagle_chat.cli.text import say
-from eagle_chat.cli.theme import fit
 from eagle_chat.core.errors import UserError
 from eagle_chat.core.metrics import Metrics
 
@@ -204,7 +203,7 @@ def _tree(chat: Chat, mode: str) -> None:
         raise UserError("a recorded draft tree expected, found none: /tree on, then ask something")
     root = tree_view.judged(progress.cycle.drafted, progress.cycle.verified)
     theme, width = chat.notes_theme, chat.notes.width
-    chat.rows([*tree_view.rows(root, width, 99, theme), fit(tree_view.legend(theme), width, theme.signs.dots)])
+    chat.rows([*tree_view.rows(root, width, 99, theme), tree_view.legend(theme, width)])
 
 
 def _compare(chat: Chat, text: str) -> None:

@@ -68,7 +68,9 @@ def _beside(progress: Progress, lines: Wrapped, width: int, height: int, theme: 
     left = lines.tail(min(height, lines.num_lines))
     joined = []
     for place in range(max(len(left), len(right))):
-        row = left[place] if place < len(left) else Text(no_wrap=True, end="")
+        row = Text(no_wrap=True, end="")
+        if place < len(left):
+            row.append_text(left[place])
         row.append(" " * (left_width - row.cell_len))
         row.append(f" {theme.signs.column} ", theme.style("quiet"))
         joined.append(row.append_text(right[place]) if place < len(right) else row)
@@ -91,7 +93,7 @@ def _inspector(progress: Progress, width: int, height: int, theme: Theme, step: 
     figures = figures[: room - len(wanted)]
     below = []
     if len(wanted) + len(figures) < room:
-        below = [fit(tree_view.legend(theme), width, theme.signs.dots)]
+        below = [tree_view.legend(theme, width)]
     elif len(figures) > 2:  # what the signs mean is worth more than the last figure
-        figures, below = figures[:-1], [fit(tree_view.legend(theme), width, theme.signs.dots)]
+        figures, below = figures[:-1], [tree_view.legend(theme, width)]
     return [head, *figures, *wanted, *below]

@@ -47,8 +47,8 @@ UNICODE = Signs(
 )  # fmt: skip
 ASCII = Signs(
     marks={
-        "accepted": "+", "rejected": "x", "unreached": ".", "bonus": "*",
-        "root": ">", "drafted": "o", "kept": "#", "dropped": "-",
+        "accepted": "*", "rejected": "x", "unreached": ".", "bonus": "!",
+        "root": ">", "drafted": "o", "kept": "#", "dropped": ":",
     },
     branch="-+|`|", curve="_.:-=+*#", bar="#=-.", column="|", rule="-", dots="~", tau="tau", gap="|",
     newline="\\n", tab="\\t", blank="_", times="x",

@@ -18,6 +18,7 @@ from rich.text import Text
 from eagle_chat.cli.theme import Mark, Theme, fit
 from eagle_chat.core.events import Drafted, Verified
 
+DRAFTED = "drafted text"
 LONGEST_LABEL = 14
 """Cells of a token in a tree."""
 
@@ -148,13 +149,12 @@ def probability(share: float) -> str:
     return "1.0" if share >= 0.995 else f"{share:.2f}".removeprefix("0")
 
 
-def legend(theme: Theme) -> Text:
-    """What the marks mean."""
+def legend(theme: Theme, width: int) -> Text:
+    """What the marks mean, and where there is room, how drafted tokens look in the answer."""
     row = Text(no_wrap=True, end="")
-    named: tuple[tuple[Mark, str], ...] = (
-        ("accepted", "accepted"), ("rejected", "rejected"), ("unreached", "never reached"), ("bonus", "target's own"),
-    )  # fmt: skip
-    for mark, name in named:
-        row.append(f"{theme.signs.marks[mark]} {name}  ", theme.style(mark))
-    row.rstrip()
-    return row
+    named: tuple[Mark, ...] = ("accepted", "rejected", "unreached", "bonus")
+    for mark in named:
+        row.append(f"{'  ' if row else ''}{theme.signs.marks[mark]} {mark}", theme.style(mark))
+    if row.cell_len + len(DRAFTED) + 2 <= width:
+        row.append("  ").append(DRAFTED, theme.style("draft"))
+    return fit(row, width, theme.signs.dots)

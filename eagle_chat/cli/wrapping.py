@@ -25,15 +25,18 @@ class Wrapped:
     def __init__(self, width: int, theme: Theme) -> None:
         self.width = max(width, 2)
         self._theme = theme
-        self._lines: deque[list[Cell]] = deque(maxlen=KEPT_LINES)
+        self._lines: deque[Text] = deque(maxlen=KEPT_LINES)
         self._line: list[Cell] = []
         self._used = 0
 
     def feed(self, text: str, style: str) -> None:
         """Append `text`, already cleaned."""
-        for sign in self._theme.shown(text).expandtabs(TAB) if "\t" in text else self._theme.shown(text):
+        for sign in self._theme.shown(text):
             if sign == "\n":
                 self._end_line()
+            elif sign == "\t":
+                for _ in range(TAB - self._used % TAB):
+                    self._put(" ", style)
             else:
                 self._put(sign, style)
 
@@ -58,15 +61,15 @@ class Wrapped:
         self._used = sum(cell_len(sign) for sign, _ in word)
 
     def _end_line(self) -> None:
-        self._lines.append(self._line)
+        self._lines.append(self._drawn(self._line))
         self._line, self._used = [], 0
 
     def tail(self, count: int) -> list[Text]:
-        """The last `count` lines; the newest one, which still grows, is the last."""
+        """The last `count` lines, not to be changed; the newest one, which still grows, is the last."""
         if count <= 0:
             return []
         finished = list(self._lines)[max(len(self._lines) - count + 1, 0) :] if count > 1 else []
-        return [self._drawn(line) for line in [*finished, self._line]]
+        return [*finished, self._drawn(self._line)]
 
     @property
     def num_lines(self) -> int:

@@ -125,7 +125,9 @@ def _dynamic(
     most = largest_tree(depth, top_k)
     if total == AUTO_NODES:
         total = choose_nodes(min(most, AUTO_LIMIT))
-        notes.append(f"chosen by measurement: {total} nodes")
+        notes.append(
+            f"chosen by measurement: {total} {'nodes' if total > 1 else 'node, so no draft: it would not pay here'}"
+        )
     elif total > most:
         notes.append(f"a tree of depth {depth} and top_k {top_k} has {most} nodes: used instead of {total}")
         total = most

@@ -118,16 +118,16 @@ def _after_refusal(p: Tensor, log_q: Tensor | None, token: int) -> tuple[Tensor,
     q stays in logarithms: beside a child that the head was sure of, the others may lie below the smallest float64.
     """
     if log_q is None:
-        p = p.clone()
-        p[token] = 0.0
-        return _normalised(p), None
-    p = _normalised((p - log_q.exp()).clamp_(min=0.0))
+        rest = p.clone()
+        rest[token] = 0.0
+        return _normalised(rest, p), None
+    p = _normalised((p - log_q.exp()).clamp_(min=0.0), p)
     log_q = log_q.clone()
     log_q[token] = -torch.inf
     return p, log_q.log_softmax(dim=-1)
 
 
-def _normalised(p: Tensor) -> Tensor:
-    total = p.sum()
-    # Nothing left happens by rounding alone (p equal to q up to the last bit): then any refusal had chance 0.
-    return p / total if float(total) > 0.0 else torch.full_like(p, 1.0 / p.shape[0])
+def _normalised(rest: Tensor, before: Tensor) -> Tensor:
+    total = rest.sum()
+    # Nothing left happens by rounding alone (p equal to q up to the last bit): then the refusal had chance 0.
+    return rest / total if float(total) > 0.0 else before

@@ -1,25 +1,13 @@
 from __future__ import annotations
 
 import io
-import json
-import os
 import signal
-import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
 
 import pytest
 
 from eagle_chat.core.events import Committed
 from tests.cli import fake_engine
-from tests.cli.conftest import ROOT, Program, command_line
-
-if sys.platform == "win32":
-    pytest.skip("pseudo terminals are needed", allow_module_level=True)
-
-import pexpect
+from tests.cli.conftest import Program
 
 
 def contents(messages: list[dict[str, str]]) -> list[str]:
@@ -71,87 +59,6 @@ def test_a_head_that_does_not_fit_is_said_once_in_a_conversation(program: Progra
 def test_no_input_at_all(program: Program) -> None:
     ran = program(stdin="")
     assert (ran.code, ran.out) == (0, "")
-
-
-@contextmanager
-def terminal(*argv: str, env: dict[str, str] | None = None, **script: Any) -> Iterator[pexpect.spawn[str]]:
-    command, *arguments = command_line(*argv, **script)
-    surroundings = {**os.environ, "TERM": "xterm", **(env or {})}
-    child = pexpect.spawn(
-        command,
-        arguments,
-        cwd=str(ROOT),
-        env=surroundings,
-        encoding="utf-8",
-        timeout=20,
-        dimensions=(24, 200),
-    )
-    try:
-        child.expect_exact("\n> ")
-        yield child
-    finally:
-        child.close(force=True)
-
-
-def leave(child: pexpect.spawn[str]) -> None:
-    child.expect_exact("> ")  # what is typed before may be lost while the terminal's mode changes
-    child.sendeof()
-    child.expect(pexpect.EOF)
-    child.close()
-    assert (child.exitstatus, child.signalstatus) == (0, None)
-
-
-def test_a_conversation_in_a_terminal() -> None:
-    with terminal() as child:
-        child.sendline("hi")
-        child.expect_exact("Hello world.\r\n\x1b[2m7 tok · ")
-        child.expect_exact("seed 0\x1b[0m\r\n")
-        child.expect_exact("> ")
-        child.sendline("/quit")
-        child.expect(pexpect.EOF)
-        child.close()
-        assert child.exitstatus == 0
-
-
-@pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
-def test_no_colour_in_a_terminal(env: dict[str, str]) -> None:
-    with terminal(env=env) as child:
-        child.sendline("hi")
-        child.expect_exact("Hello world.\r\n7 tok · ")
-        child.expect_exact("seed 0\r\n")
-        leave(child)
-
-
-def test_ctrl_c_at_the_prompt_gives_a_hint_and_ctrl_d_leaves() -> None:
-    with terminal() as child:
-        for _ in range(2):
-            child.send("half a line")
-            child.expect_exact("half a line")
-            time.sleep(0.2)  # Python's `input` misses a Ctrl-C in the very moment it works on a key
-            child.sendintr()
-            child.expect_exact("(Ctrl-D or /quit leaves)")
-            child.expect_exact("> ")
-        child.sendline("hi")
-        child.expect_exact("Hello world.\r\n")
-        child.expect_exact("seed 0")
-        leave(child)
-
-
-@pytest.mark.parametrize("presses", [1, 2])
-def test_ctrl_c_stops_the_answer_and_keeps_it(presses: int) -> None:
-    with terminal(pieces=["word "], repeat=400, delay=0.1) as child:
-        child.sendline("go on")
-        child.expect_exact("word word ")
-        for _ in range(presses):
-            child.sendintr()
-        child.expect_exact("ended by cancelled")
-        shown = child.before
-        assert shown is not None
-        words = 2 + shown.count("word ")
-        assert words < 100
-        child.expect_exact("> ")
-        child.sendline("/quit")
-        child.expect(pexpect.EOF)
 
 
 class Typed(io.StringIO):
@@ -223,20 +130,3 @@ def test_insisting_ends_the_program_at_once(program: Program, monkeypatch: pytes
     ran = program(stdin=Typed("one\ntwo\n"))
     assert (ran.code, ran.out) == (130, "")
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-def test_typed_questions_with_the_answers_in_a_file(tmp_path: Any) -> None:
-    words = " ".join(f"'{word}'" for word in command_line(pieces=["answer"]))
-    child = pexpect.spawn("/bin/sh", ["-c", f"{words} > {tmp_path}/out"], cwd=str(ROOT), encoding="utf-8", timeout=20)
-    child.expect_exact("\n> ")
-    child.sendline("q")
-    child.expect_exact("1 tok")
-    leave(child)
-    assert (tmp_path / "out").read_text() == "answer\n"
-
-
-def test_text_of_the_terminal_is_data() -> None:
-    with terminal(echo=True) as child:
-        child.sendline("[INST] :smile: [bold]x")
-        child.expect_exact(json.dumps([{"role": "user", "content": "[INST] :smile: [bold]x"}]))
-        leave(child)

@@ -13,6 +13,7 @@ import pytest
 if sys.platform == "win32":
     pytest.skip("pseudo terminals are needed", allow_module_level=True)
 
+from tests.cli.conftest import command_line
 from tests.cli.terminal import Terminal
 
 STATS = "tok · 20.0 tok/s · τ 2.00"
@@ -271,3 +272,16 @@ def test_a_crash_loses_nothing(tmp_path: Path) -> None:
         terminal.keys("\r")
         terminal.wait("Hello world.")
         terminal.prompt()
+
+
+def test_typed_questions_with_the_answers_in_a_file(tmp_path: Path) -> None:
+    words = " ".join(f"'{word}'" for word in command_line(pieces=["answer"]))
+    command = ["/bin/sh", "-c", f"{words} > {tmp_path}/out"]
+    with Terminal(home=tmp_path, command=command) as terminal:
+        terminal.prompt()
+        terminal.line("q")
+        terminal.wait("1 tok")
+        terminal.prompt()
+        terminal.keys("\x04")
+        assert terminal.end() == 0
+    assert (tmp_path / "out").read_text() == "answer\n"
