@@ -32,7 +32,7 @@ chat: install ## Start the chat; options: make chat ARGS="--temperature 0.7"
 	@$(BIN)/eagle-chat $(ARGS)
 
 test: lint ## Install, check the style and the types, run the tests; ARGS go to pytest
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal $(ARGS)
 
 lint: install ## Check the style and the types
 	$(BIN)/ruff check

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Files for others to read (text or pictures, with ordinary rights) that appear whole or not at all."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def check_writable(path: Path, option: str) -> None:
     folder = path.parent
     if not folder.is_dir():
         raise UserError(f"a folder expected at {folder}, found none: make it, or change {option}")
-    if path.is_dir():
-        raise UserError(f"a file's name expected, found the folder {path}: change {option}")
+    if path.exists() and not path.is_file():  # a folder; or a device, which a file must not replace
+        raise UserError(f"a file's name expected, found something else at {path}: change {option}")
     if not os.access(folder, os.W_OK):
         raise UserError(f"a folder that can be written expected, found {folder}: change {option}")
 
@@ -22,6 +22,7 @@ def check_writable(path: Path, option: str) -> None:
 def write_atomic(path: Path, content: str | bytes) -> None:
     """Write text (UTF-8) or bytes beside `path` and move it there, so that nobody ever reads half a file."""
     data = content.encode() if isinstance(content, str) else content
+    path = path.resolve() if path.is_symlink() else path  # a link stays a link
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         beside.write_bytes(data)

@@ -62,7 +62,7 @@ class Canvas:
         return f"\r\x1b[{up}A" if up else "\r"
 
     def _encoded(self, row: Text) -> str:
-        """The row with the terminal's codes. Rich could do it; ten times a second that is most of the drawing's cost."""
+        """The row with the terminal's codes. Rich could do it too, at several times the cost."""
         plain, base = row.plain, str(row.style)
         if not row.spans:
             return self._styled((base,), plain)

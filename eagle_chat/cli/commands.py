@@ -148,6 +148,13 @@ def _clear(chat: Chat, _: str) -> None:
 
 def _save(chat: Chat, name: str) -> None:
     path = store.place(name)
+    if path in (store.last_conversation(), store.previous_conversation()):
+        raise UserError(f"another name expected than {name}, which the program keeps for itself: choose one")
+    if path.exists():
+        try:
+            session.load(path)
+        except UserError as error:  # it may be anything
+            raise UserError(f"{path} is there already and no saved conversation: choose another name") from error
     session.save(path, chat.saved(), with_events=True)
     say(f"saved: {path}", quiet=True)
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from eagle_chat.cli.session import Conversation
+from eagle_chat.cli.text import clean
 from eagle_chat.core import recording
 from eagle_chat.core.errors import UserError
 from eagle_chat.core.files import write_atomic
@@ -22,7 +23,7 @@ def export(conversation: Conversation, path: Path) -> None:
     path = path.expanduser()
     suffix = path.suffix.lower()
     if suffix == ".html":
-        raise UserError("a page is made from a recording: /export FILE.jsonl, then eagle-chat replay FILE.jsonl --html")
+        raise UserError("pages are not made here: give FILE.md, FILE.json, or FILE.jsonl for eagle-chat replay")
     if suffix not in FORMATS:
         raise UserError(f"a name that ends in {', '.join(FORMATS)} expected, found {path.name!r}: change the ending")
     if not conversation.turns:
@@ -41,7 +42,7 @@ def export(conversation: Conversation, path: Path) -> None:
 
 
 def markdown(conversation: Conversation) -> str:
-    """Questions as quotations, answers as they are, the figures under each."""
+    """Questions as quotations, answers as they are (but for control characters), the figures under each."""
     parts = ["# Conversation"]
     if conversation.system is not None:
         parts.append(f"System message:\n\n{_quoted(conversation.system)}")
@@ -49,7 +50,7 @@ def markdown(conversation: Conversation) -> str:
         parts += [_quoted(turn.question), turn.answer]
         if turn.figures:
             parts.append(f"*{turn.target}: {turn.figures}*")
-    return "\n\n".join(parts) + "\n"
+    return clean("\n\n".join(parts)) + "\n"
 
 
 def _quoted(text: str) -> str:

@@ -41,8 +41,9 @@ def run(file: Path | None, demo: bool, speed: float | None, step: bool, seek: in
     if demo:
         say(f"the recorded demo, {speed:.1f} times as fast as it was made", quiet=True)
     for number, one in enumerate(runs):
-        if not _play(one, speed, step, seek if number == 0 else 0):
-            return INTERRUPTED
+        left = _play(one, speed, step, seek if number == 0 else 0)
+        if left is not None:
+            return left
     return 0
 
 
@@ -54,8 +55,8 @@ def _pause(event: Event) -> float:
     return sum(event.seconds.values()) if isinstance(event, Committed) else 0.0
 
 
-def _play(one: Run, speed: float, step: bool, seek: int) -> bool:
-    """One answer; whether to go on with the next."""
+def _play(one: Run, speed: float, step: bool, seek: int) -> int | None:
+    """One answer; an exit code where the person left before its end."""
     started = one.started
     if started is not None:
         head = f"head {started.head}" if started.head else "no draft head"
@@ -66,18 +67,18 @@ def _play(one: Run, speed: float, step: bool, seek: int) -> bool:
     for event in one.events:
         metrics.add(event)
     if theme.can_draw(sys.stdout):
-        ended = _drawn(one, speed, step, seek)
+        left = _drawn(one, speed, step, seek)
     else:
         out = TextOut()
         for event in one.events:
             out(event)
-        ended = True
-    if ended:
+        left = None
+    if left is None:
         say(metrics.stats_line(ascii=needs_ascii(sys.stderr)), quiet=True)
-    return ended
+    return left
 
 
-def _drawn(one: Run, speed: float, step: bool, seek: int) -> bool:
+def _drawn(one: Run, speed: float, step: bool, seek: int) -> int | None:
     console = theme.console(sys.stdout)
     look = theme.of_stream(sys.stdout, theme.has_colour(console))
     show = Show(console, look)
@@ -86,10 +87,10 @@ def _drawn(one: Run, speed: float, step: bool, seek: int) -> bool:
     with StopRequest() as stop:
         try:
             with _keyboard() as keyboard, show:
-                ended = player.play(keyboard, stop)
+                left = player.play(keyboard, stop)
         finally:
             print_answer(console, player.text if player.ended else show.progress.text, look)
-    return ended
+    return left
 
 
 @contextmanager
@@ -126,8 +127,8 @@ class Player:
         place = min(max(cycle, 0), len(self._stops) - 1)
         self._jump(self._stops[place] if place >= 0 and cycle > 0 and self._stops else 0)
 
-    def play(self, keyboard: keys.Keyboard | None, stop: StopRequest) -> bool:
-        """Play to the end; False where the person left before it."""
+    def play(self, keyboard: keys.Keyboard | None, stop: StopRequest) -> int | None:
+        """Play to the end; an exit code where the person left before it."""
         if self._paused and self._at == 0:
             self._move(1)
         while not self.ended:
@@ -137,10 +138,12 @@ class Player:
             else:
                 pause = self._advance()
                 key = self._rest(keyboard, pause)
-            if stop.asked or key in ("q", "interrupt", "end", "escape"):
-                return False
+            if stop.asked or key == "interrupt":
+                return INTERRUPTED
+            if key in ("q", "end", "escape"):
+                return 0
             self._press(key)
-        return True
+        return None
 
     def _rest(self, keyboard: keys.Keyboard | None, pause: float) -> str | None:
         """Wait as long as the cycle took; a key ends the wait."""

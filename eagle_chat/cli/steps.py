@@ -105,6 +105,7 @@ def _commit(cycle: Cycle) -> str:
 def panel(cycle: Cycle, at: int, width: int, height: int, theme: Theme) -> list[Text]:
     """Step `at` of a cycle in at most `height` rows: names, sentence, tree."""
     told = steps(cycle, theme)
+    at = min(at, len(told) - 1)
     step = told[at]
     title = Text(no_wrap=True, end="")
     title.append(f"cycle {cycle.committed.cycle}  ", theme.style("figure"))

@@ -17,6 +17,8 @@ def write_atomic(path: Path, text: str) -> None:
     """
     path = path.expanduser()
     target = path.resolve() if path.is_symlink() else path  # a link stays a link
+    if target.exists() and not target.is_file():  # a device would be replaced by a file
+        raise EagleChatError(f"{path} was to be written, found something else than a file there: give another name")
     temporary = ""
     try:
         target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

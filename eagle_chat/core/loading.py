@@ -82,9 +82,11 @@ def _head_name(config: LoadConfig, entry: registry.Entry | None) -> str | None:
 def _device(asked: str) -> torch.device:
     if asked != "auto":
         try:
-            return torch.device(asked)
-        except RuntimeError as error:
-            raise UserError(f"a device such as cpu, cuda or mps expected, found {asked!r}: check --device") from error
+            device = torch.device(asked)
+            torch.empty(1, device=device)
+        except (RuntimeError, AssertionError, NotImplementedError) as error:
+            raise UserError(f"a device of this machine expected, found {asked!r}: use --device cpu or auto") from error
+        return device
     if torch.cuda.is_available():
         return torch.device("cuda")
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")

@@ -75,10 +75,15 @@ def write(path: Path, runs: Iterable[Run]) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """UserError where a recording could not be written to `path`: better said before the first answer."""
-    folder = path.expanduser().absolute().parent
-    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+    """UserError where a recording could not or should not be written to `path`: better said before the first answer."""
+    path = path.expanduser()
+    folder = path.absolute().parent
+    if (path.exists() and not path.is_file()) or not folder.is_dir() or not os.access(folder, os.W_OK):
         raise UserError(f"a file in a folder that can be written expected, found {path}: give another --record")
+    if path.is_file() and path.stat().st_size:
+        with path.open("rb") as file:
+            if not file.readline(1000).startswith(b'{"type": "recording"'):
+                raise UserError(f"{path} is there already and no recording: give another --record")
 
 
 def read(path: Path) -> list[Run]:

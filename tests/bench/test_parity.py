@@ -54,9 +54,9 @@ def verdicts(findings: Findings) -> dict[str, set[str]]:
 
 
 def test_a_sound_pair_is_equal_everywhere_and_its_laws_fit() -> None:
-    findings = examine(Asker(tiny_engine()), QUESTIONS, SHAPES, [GREEDY, COUPLED, REJECTION])
+    findings = examine(Asker(tiny_engine()), QUESTIONS[:2], SHAPES, [GREEDY, COUPLED, REJECTION])
     assert verdicts(findings) == {"plain": {"equal"}, "chain": {"equal"}, "dynamic": {"equal"}}
-    assert len(findings.checks) == 2 * 3 * 4  # rules, policies with plain, turns
+    assert len(findings.checks) == 2 * 3 * 3  # rules, policies with plain, turns
     assert {key[:2] for key in findings.laws} == {
         ("coupled", "plain"), ("coupled", "chain"), ("coupled", "dynamic"), ("rejection", "chain"),
         ("rejection", "dynamic"),
@@ -149,7 +149,7 @@ def test_an_answer_that_ends_early_is_a_fault() -> None:
     assert (fault.policy, fault.position, fault.gap_ulps) == ("chain", 12, None)
 
 
-WIDE = [dataclasses.replace(QUESTIONS[1], id=number, turns=(f"tell me {number}",)) for number in range(6)]
+WIDE = [dataclasses.replace(QUESTIONS[1], id=number, turns=(f"tell me {number}",)) for number in range(4)]
 
 
 @pytest.mark.parametrize("rule", [COUPLED, REJECTION], ids=["coupled", "rejection"])
@@ -165,7 +165,7 @@ def test_a_rule_that_accepts_too_often_fails_the_test_of_the_law(
         return Acceptance([0, 1], bonus, {0: tree.tokens[1], 1: bonus})
 
     corrupt(monkeypatch, change)
-    config = dataclasses.replace(rule, max_new_tokens=40)
+    config = dataclasses.replace(rule, max_new_tokens=32)
     findings = examine(Asker(tiny_engine()), WIDE, SHAPES[1:], [config])
     result = findings.laws[rule.verify, "dynamic", 1.0].result()
     assert result["verdict"] == "fault"

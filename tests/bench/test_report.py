@@ -117,7 +117,7 @@ def test_files_appear_whole_and_mistakes_are_told_before(tmp_path: Path) -> None
     assert (tmp_path / "a.json").read_bytes() == b"new"
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
     check_writable(tmp_path / "b.json", "--json")
-    for path in (tmp_path / "none" / "b.json", tmp_path):
+    for path in (tmp_path / "none" / "b.json", tmp_path, Path("/dev/null")):
         with pytest.raises(UserError, match="--json"):
             check_writable(path, "--json")
 

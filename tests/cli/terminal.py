@@ -88,7 +88,7 @@ class Terminal:
             assert self.pump() or all(self.text().count(word) >= count for word in words), self.text()
         return self.text()
 
-    def settle(self, seconds: float = 0.4) -> str:
+    def settle(self, seconds: float = 0.25) -> str:
         """Until nothing new was written for a while."""
         until = time.monotonic() + PATIENCE
         seen = -1
@@ -103,7 +103,7 @@ class Terminal:
         """Until the program asks for a line."""
         until = time.monotonic() + PATIENCE
         while True:
-            self.settle(0.25)
+            self.settle(0.12)
             rows = [row for row in self.screen.display if row.strip()]
             if any(row.strip() == ">" for row in rows[-3:]):
                 return self.text()

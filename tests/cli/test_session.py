@@ -151,3 +151,15 @@ def test_saved_and_taken_up_with_everything(program: Program) -> None:
 def test_a_pipe_leaves_nothing_behind(program: Program, tmp_path: Path) -> None:
     program(stdin="one\n")
     assert not (tmp_path / "state").exists()
+
+
+def test_files_of_others_are_not_written_over(program: Program, tmp_path: Path) -> None:
+    other = tmp_path / "notes.txt"
+    other.write_text("mine")
+    ran = program(stdin=f"one\n/save {other}\n/save last\n/export {other}\n")
+    assert ran.err.count("error: ") == 3
+    assert program("--record", str(other), stdin="one\n").code == 2
+    assert other.read_text() == "mine"
+    assert program("--record", str(tmp_path / "r"), stdin="one\n").code == 0
+    assert program("--record", str(tmp_path / "r"), stdin="two\n").code == 0
+    assert [run.question for run in recording.read(tmp_path / "r")] == ["two"]

@@ -43,3 +43,10 @@ def test_a_failure_keeps_the_old_content(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_folder_in_the_way(tmp_path: Path) -> None:
     with pytest.raises(EagleChatError, match="was to be written"):
         write_atomic(tmp_path, "x")
+
+
+def test_a_device_is_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(EagleChatError, match="something else than a file"):
+        write_atomic(tmp_path / "pipe", "x")
+    assert (tmp_path / "pipe").is_fifo()

@@ -105,7 +105,7 @@ def test_wrong_names_get_one_line(target_folder: Path, head_folder: Path, tmp_pa
     assert "--draft none" in refused(UserError, base=base)
     assert "--draft" in refused(UserError, base=base, draft="./nowhere")
     assert "config.json" in refused(UserError, base=base, draft=str(tmp_path))
-    assert "cuda" in refused(UserError, base=base, draft="none", device="gpu9")
+    assert "gpu9" in refused(UserError, base=base, draft="none", device="gpu9")
     assert "template" in refused(UserError, base=base, draft="none", template="nope")
 
 
@@ -151,3 +151,43 @@ def test_contradictory_options() -> None:
     for shape in ({"depth": 0}, {"top_k": 0}, {"total_tokens": 0}, {"policy": "trees"}):
         with pytest.raises(UserError):
             TreeConfig(**shape)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"hidden_act": "banana"},
+        {"rms_norm_eps": "x"},
+        {"rope_theta": "abc"},
+        {"rope_scaling": {"rope_type": "banana"}},
+        {"eagle_config": "yes"},
+        {"eagle_aux_hidden_state_layer_ids": ["a", 2, 3]},
+        {"num_attention_heads": None},
+    ],
+)
+def test_a_config_that_cannot_be_is_named(target_folder: Path, tmp_path: Path, change: dict[str, Any]) -> None:
+    save_head(tmp_path / "bad", tiny.head_files("eagle3", tiny.make_target("llama"), **change))
+    message = refused(HeadMismatchError, base=str(target_folder), draft=str(tmp_path / "bad"))
+    assert next(iter(change)).removesuffix("_scaling").removesuffix("_theta") in message
+
+
+@pytest.mark.parametrize("text", ["[]", "null", "3"])
+def test_a_config_that_is_no_object(target_folder: Path, head_folder: Path, text: str) -> None:
+    (head_folder / "config.json").write_text(text)
+    assert "must hold an object" in refused(UserError, base=str(target_folder), draft=str(head_folder))
+
+
+@pytest.mark.parametrize("content", [[1, 2], {"fc.weight": 3}])
+def test_a_bin_file_without_tensors(target_folder: Path, head_folder: Path, content: Any) -> None:
+    (head_folder / "model.safetensors").unlink()
+    torch.save(content, head_folder / "pytorch_model.bin")
+    assert "tensors" in refused(UserError, base=str(target_folder), draft=str(head_folder))
+
+
+def test_tensors_that_cannot_be_weights(target_folder: Path, tmp_path: Path) -> None:
+    files = tiny.head_files("eagle3", tiny.make_target("llama"))
+    whole = {**files.tensors, "fc.weight": files.tensors["fc.weight"].to(torch.int8)}
+    few = {**files.tensors, "embed_tokens.weight": torch.ones(5, tiny.HIDDEN)}
+    for name, tensors, word in (("int8", whole, "floating-point"), ("few", few, "embeddings")):
+        save_head(tmp_path / name, Checkpoint(files.config, tensors))
+        assert word in refused(HeadMismatchError, base=str(target_folder), draft=str(tmp_path / name))

@@ -1,75 +1,27 @@
-"""Reading and writing heads in the published layout. The weights say what a head is; the config adds the rest."""
+"""From a head's files to the head. The weights say what it is; the config adds the rest."""
 
 from __future__ import annotations
 
-import json
-import pickle
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from eagle_chat.core.errors import HeadMismatchError, UserError
+from eagle_chat.core.errors import HeadMismatchError
 from eagle_chat.core.heads.base import DraftHead
 from eagle_chat.core.heads.eagle import EagleHead
 from eagle_chat.core.heads.eagle3 import Eagle3Head
+from eagle_chat.core.heads.files import TAP_IDS, Checkpoint, check_config, read_checkpoint
 from eagle_chat.core.heads.spec import HeadSpec, default_taps, rope_parameters
 from eagle_chat.core.heads.vocabulary import draft_ids
 from eagle_chat.core.target import Target
 
+__all__ = ["Checkpoint", "architecture_of", "build_head", "check_taps", "read_checkpoint"]
+
 IGNORED = ("rotary_emb.inv_freq",)
 """Buffers that old files carry and that are computed here."""
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """A head's files as read: `config` and `tensors` under the names of this package."""
-
-    config: dict[str, Any]
-    tensors: dict[str, Tensor]
-
-
-def read_checkpoint(folder: Path) -> Checkpoint:
-    """Config and tensors of a head's folder; safetensors before `.bin`. UserError where they cannot be read."""
-    config_file = folder / "config.json"
-    if not config_file.is_file():
-        raise UserError(f"a head's folder with config.json expected, found none in {folder}: check --draft")
-    try:
-        config = json.loads(config_file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f"{config_file} is not JSON ({error}): get the checkpoint again") from error
-    nested = config.get("transformer_layer_config")
-    if isinstance(nested, dict):
-        config = {**nested, **{key: value for key, value in config.items() if key != "transformer_layer_config"}}
-    return Checkpoint(config, {_canonical(name): value for name, value in _read_tensors(folder).items()})
-
-
-def _read_tensors(folder: Path) -> dict[str, Tensor]:
-    safe, binary = folder / "model.safetensors", folder / "pytorch_model.bin"
-    try:
-        if safe.is_file():
-            return load_file(safe)
-        if binary.is_file():
-            tensors: dict[str, Tensor] = torch.load(binary, map_location="cpu", weights_only=True)
-            return tensors
-    except (SafetensorError, RuntimeError, OSError, EOFError, pickle.UnpicklingError) as error:
-        path = safe if safe.is_file() else binary
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(f"{path} cannot be read as plain tensors ({reason}): get the checkpoint again") from error
-    raise UserError(f"model.safetensors or pytorch_model.bin expected in {folder}, found neither: check --draft")
-
-
-def _canonical(name: str) -> str:
-    """One name for a tensor whatever prefix its writer used."""
-    name = name.removeprefix("model.")
-    for old, new in (("input_norm.", "fc_norm.0."), ("fc_norm.weight", "fc_norm.0.weight")):
-        if name.startswith(old):
-            name = name.replace(old, new, 1)
-    return name
 
 
 def architecture_of(tensors: dict[str, Tensor]) -> str:
@@ -91,6 +43,7 @@ def build_head(
     """
     tensors = dict(checkpoint.tensors)
     architecture = architecture_of(tensors)
+    check_config(checkpoint.config)
     if architecture == "eagle3":
         tensors = {_as_midlayer(name): value for name, value in tensors.items()}
     d2t, t2d = tensors.pop("d2t", None), tensors.pop("t2d", None)
@@ -102,11 +55,11 @@ def build_head(
         head_class = Eagle3Head if architecture == "eagle3" else EagleHead
         head = head_class(spec, target.embed, target.lm_head)
     notes = _fill(head, tensors)
-    fresh = type(head.rotary)(spec.llama_config())  # its tables are computed, not stored, so not on "meta"
-    head.rotary = fresh
-    head.draft_ids = ids
+    # The rotary tables are computed, not stored: made anew off "meta", and after `to` so that they stay in float32.
+    rotary = type(head.rotary)(spec.llama_config())
+    head.rotary, head.draft_ids = rotary, ids
     head = head.to(device=target.device, dtype=target.dtype).eval()
-    head.rotary = type(head.rotary)(spec.llama_config()).to(target.device)  # frequencies stay in float32
+    head.rotary = type(rotary)(spec.llama_config()).to(target.device)
     return head, notes
 
 
@@ -126,6 +79,8 @@ def _fill(head: DraftHead, tensors: dict[str, Tensor]) -> list[str]:
                 f"{name} of shape {tuple(parameter.shape)} expected, found {tuple(tensors[name].shape)}: "
                 "this head was made for another target"
             )
+        if not tensors[name].is_floating_point():
+            raise HeadMismatchError(f"{name} of floating-point numbers expected, found {tensors[name].dtype}")
     surplus = sorted(name for name in set(tensors) - set(wanted) if not name.endswith(IGNORED))
     head.load_state_dict({name: tensors[name] for name in wanted}, assign=True)
     return [f"the head's file holds tensors that are not used: {', '.join(surplus)}"] if surplus else []
@@ -148,13 +103,21 @@ def _spec(
     _refuse_unknown_variants(architecture, config, tensors)
     query, key = (tensors[f"{layer}self_attn.{p}_proj.weight"] for p in "qk")
     hidden, fc_in = tensors["fc.weight"].shape
-    num_heads = int(config.get("num_attention_heads") or 0)
-    if num_heads < 1 or query.shape[0] % num_heads:
+    num_heads = int(config["num_attention_heads"])
+    if query.shape[0] % num_heads:
         raise HeadMismatchError(
             f"num_attention_heads that divides {query.shape[0]} expected in the head's config, found {num_heads}"
         )
     head_dim = query.shape[0] // num_heads
     own_embedding = "embed_tokens.weight" in tensors
+    if own_embedding and tensors["embed_tokens.weight"].shape[0] < target.vocab_size:
+        raise HeadMismatchError(
+            f"embeddings of the target's {target.vocab_size} tokens expected in the head's file, found "
+            f"{tensors['embed_tokens.weight'].shape[0]}: this head was made for another target"
+        )
+    rope = rope_parameters(config)
+    if rope["rope_type"] not in ("default", *ROPE_INIT_FUNCTIONS):
+        raise HeadMismatchError(f"a known rope_type expected in the head's config, found {rope['rope_type']!r}")
     embedding = tensors["embed_tokens.weight"].shape[1] if own_embedding else target.hidden_size
     spec = HeadSpec(
         architecture="eagle",
@@ -169,7 +132,7 @@ def _spec(
         vocab_size=tensors["embed_tokens.weight"].shape[0] if own_embedding else target.vocab_size,
         draft_vocab_size=target.vocab_size,
         rms_norm_eps=float(config.get("rms_norm_eps", 1e-6)),
-        rope=rope_parameters(config),
+        rope=rope,
         max_positions=int(config.get("max_position_embeddings") or target.context_limit),
         hidden_act=config.get("hidden_act", "silu"),
         fc_bias="fc.bias" in tensors,
@@ -238,8 +201,8 @@ def _checked_eagle3(spec: HeadSpec, query_inputs: int, target: Target) -> HeadSp
 
 def _taps(config: dict[str, Any], target: Target) -> tuple[int, int, int]:
     """Indices of `hidden_states`; ids in the config's root are inputs of layers, those under eagle_config outputs."""
-    root = config.get("eagle_aux_hidden_state_layer_ids")
-    nested = (config.get("eagle_config") or {}).get("eagle_aux_hidden_state_layer_ids")
+    root = config.get(TAP_IDS)
+    nested = (config.get("eagle_config") or {}).get(TAP_IDS)
     given = root or ([index + 1 for index in nested] if nested else None)
     return check_taps(tuple(given) if given else default_taps(target.num_layers), target.num_layers)
 

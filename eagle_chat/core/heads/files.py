@@ -1,0 +1,102 @@
+"""Reading a head's files: strict about what they hold, forgiving about how their writers named it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from pydantic import BaseModel, Field, ValidationError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from eagle_chat.core.errors import HeadMismatchError, UserError
+
+TAP_IDS = "eagle_aux_hidden_state_layer_ids"
+
+
+class _EagleConfig(BaseModel):
+    eagle_aux_hidden_state_layer_ids: list[int] | None = None
+    norm_before_residual: bool | None = None
+    norm_before_fc: bool | None = None
+    fc_norm: bool | None = None
+    norm_output: bool | None = None
+
+
+class _HeadConfig(_EagleConfig):
+    """The fields of a head's config that are read here, and what they may be. Others are left alone."""
+
+    num_attention_heads: int = Field(ge=1)
+    rms_norm_eps: float = Field(default=1e-6, ge=0)
+    max_position_embeddings: int | None = Field(default=None, ge=1)
+    hidden_act: Literal["silu", "gelu", "gelu_new", "gelu_pytorch_tanh", "relu"] = "silu"
+    rope_theta: float | None = Field(default=None, gt=0)
+    rope_scaling: dict[str, Any] | None = None
+    rope_parameters: dict[str, Any] | None = None
+    eagle_config: _EagleConfig | None = None
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A head's files as read: `config` and `tensors` under the names of this package."""
+
+    config: dict[str, Any]
+    tensors: dict[str, Tensor]
+
+
+def read_checkpoint(folder: Path) -> Checkpoint:
+    """Config and tensors of a head's folder; safetensors before `.bin`. UserError where they cannot be read."""
+    config = _read_config(folder / "config.json")
+    return Checkpoint(config, {_canonical(name): value for name, value in _read_tensors(folder).items()})
+
+
+def _read_config(file: Path) -> dict[str, Any]:
+    if not file.is_file():
+        raise UserError(f"a head's folder with config.json expected, found none in {file.parent}: check --draft")
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{file} is not JSON ({error}): get the checkpoint again") from error
+    if not isinstance(config, dict):
+        raise UserError(f"{file} must hold an object, found {type(config).__name__}: get the checkpoint again")
+    nested = config.pop("transformer_layer_config", None)
+    return {**nested, **config} if isinstance(nested, dict) else config
+
+
+def check_config(config: dict[str, Any]) -> None:
+    """HeadMismatchError naming the first field of a head's config that cannot be what it says."""
+    try:
+        _HeadConfig.model_validate(config)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"])
+        found = "" if first["type"] == "missing" else f", found {first['input']!r}"
+        raise HeadMismatchError(
+            f"the head's config.json is wrong at {field}: {first['msg']}{found}; get the checkpoint again"
+        ) from error
+
+
+def _read_tensors(folder: Path) -> dict[str, Tensor]:
+    safe, binary = folder / "model.safetensors", folder / "pytorch_model.bin"
+    path = safe if safe.is_file() else binary
+    if not path.is_file():
+        raise UserError(f"model.safetensors or pytorch_model.bin expected in {folder}, found neither: check --draft")
+    try:
+        found = load_file(path) if path == safe else torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # a damaged pickle raises whatever it happens to spell
+        reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise UserError(f"{path} cannot be read as plain tensors ({reason}): get the checkpoint again") from error
+    if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
+        raise UserError(f"{path} must hold tensors by name, found something else: get the checkpoint again")
+    return found
+
+
+def _canonical(name: str) -> str:
+    """One name for a tensor whatever prefix its writer used."""
+    name = name.removeprefix("model.")
+    for old, new in (("input_norm.", "fc_norm.0."), ("fc_norm.weight", "fc_norm.0.weight")):
+        if name.startswith(old):
+            name = name.replace(old, new, 1)
+    return name
