@@ -38,7 +38,6 @@ def _figures(plain: Metrics, fast: Metrics) -> list[tuple[str, str, str]]:
         ("target passes", *(str(run.cycles) for run in (plain, fast))),
         ("tokens a pass", *(number(run.tau, ".2f") for run in (plain, fast))),
         ("tok/s", *(number(run.tokens_per_second, ".1f") for run in (plain, fast))),
-        ("first token", *(number(run.summary()["time_to_first_token"], ".2f") + " s" for run in (plain, fast))),
     ]
     return [(row[0], row[1], row[2]) for row in rows]
 

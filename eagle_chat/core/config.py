@@ -22,9 +22,21 @@ def _expect(condition: bool, what: str, found: object, remedy: str) -> None:
         raise UserError(f"{what}, found {found!r}: {remedy}")
 
 
+def _expect_types(config: object, **kinds: type) -> None:
+    """Fields that are given must be of their kind: a float may be written as an int, nothing else may stand in."""
+    for name, kind in kinds.items():
+        value = getattr(config, name)
+        fits = isinstance(value, (int, float) if kind is float else kind) and not isinstance(value, bool)
+        _expect(value is None or fits, f"{name} must be of kind {kind.__name__}", value, "change it")
+
+
 def _expect_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
     listed = ", ".join(str(choice) for choice in choices)
     _expect(value in choices, f"{name} must be one of {listed}", value, "choose one of these")
+
+
+LARGEST = 1000
+"""Most nodes, children or levels of a tree: far beyond what pays, and small enough not to fill the memory."""
 
 
 @dataclass(frozen=True)
@@ -72,14 +84,22 @@ class TreeConfig:
     paths: tuple[tuple[int, ...], ...] | None = None
 
     def __post_init__(self) -> None:
+        _expect_types(self, depth=int, top_k=int, total_tokens=int)
+        if self.paths is not None:
+            _expect(
+                _are_paths(self.paths), "paths must be lists of child ranks", self.paths, "give such as [[0],[0,0]]"
+            )
+            object.__setattr__(self, "paths", tuple(tuple(path) for path in self.paths))
         if self.policy is not None:
             _expect_choice("policy", self.policy, get_args(PolicyName))
         for name in ("depth", "top_k"):
             value = getattr(self, name)
             _expect(value is None or value >= 1, f"{name} must be at least 1", value, "give a positive number")
+            _expect(value is None or value <= LARGEST, f"{name} must be at most {LARGEST}", value, "give a smaller one")
         total = self.total_tokens
-        valid_total = total is None or total >= 1 or total == AUTO_NODES
-        _expect(valid_total, "total_tokens must be at least 1, or -1 to choose by measurement", total, "change it")
+        valid_total = total is None or 1 <= total <= LARGEST or total == AUTO_NODES
+        what = f"total_tokens must be 1 to {LARGEST}, or -1 to choose by measurement"
+        _expect(valid_total, what, total, "change it")
 
 
 @dataclass(frozen=True)
@@ -102,11 +122,16 @@ class SamplingConfig:
     ignore_stop_ids: bool = False
 
     def __post_init__(self) -> None:
+        _expect_types(self, temperature=float, top_p=float, min_p=float, top_k=int, seed=int, max_new_tokens=int)
+        missing = [name for name, value in vars(self).items() if value is None]
+        _expect(not missing, "every field must have a value", f"none for {', '.join(missing)}", "leave it out")
+        _expect(_are_strings(self.stop), "stop must be a list of strings", self.stop, "put a single one in a list")
+        object.__setattr__(self, "stop", tuple(self.stop))
         finite = 0.0 <= self.temperature <= 100.0
         _expect(finite, "temperature must be between 0 and 100", self.temperature, "0 is greedy, 1 the model's own law")
         _expect(0.0 < self.top_p <= 1.0, "top_p must be in (0, 1]", self.top_p, "1 turns it off")
         _expect(self.top_k >= 0, "top_k must be 0 or more", self.top_k, "0 turns it off")
-        _expect(0.0 <= self.min_p < 1.0, "min_p must be in [0, 1)", self.min_p, "0 turns it off")
+        _expect(0.0 <= self.min_p <= 1.0, "min_p must be in [0, 1]", self.min_p, "0 turns it off")
         _expect_choice("verify", self.verify, get_args(VerifyRule))
         _expect(self.max_new_tokens >= 0, "max_new_tokens must be 0 or more", self.max_new_tokens, "change it")
         _expect(all(self.stop), "stop strings must not be empty", self.stop, "leave the empty one out")
@@ -116,6 +141,16 @@ class SamplingConfig:
     def greedy(self) -> bool:
         """Whether the next token is the argmax."""
         return self.temperature == 0.0
+
+
+def _are_strings(value: object) -> bool:
+    return isinstance(value, tuple | list) and all(isinstance(text, str) for text in value)
+
+
+def _are_paths(paths: object) -> bool:
+    if not isinstance(paths, tuple | list) or not all(isinstance(path, tuple | list) for path in paths):
+        return False
+    return all(isinstance(rank, int) and not isinstance(rank, bool) for path in paths for rank in path)
 
 
 def cache_root() -> Path:

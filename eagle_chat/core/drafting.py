@@ -47,6 +47,7 @@ class NoDraft:
 
     name: str = "none"
     max_nodes: int = 1
+    max_staged: int = 0
     samples_children: bool = False
 
     def draft(self, head: DraftHead, start: DraftInput, sampled: SampledChildren | None = None) -> DraftTree:
@@ -70,6 +71,11 @@ class StaticTree:
     def max_nodes(self) -> int:
         """Nodes of a full tree, root included."""
         return 1 + len(self.paths)
+
+    @property
+    def max_staged(self) -> int:
+        """Most entries that lie in the head's cache behind the prefix during a draft."""
+        return len(self.paths)
 
     def draft(self, head: DraftHead, start: DraftInput, sampled: SampledChildren | None = None) -> DraftTree:
         """Every node of the fixed tree, cut to the room left."""
@@ -97,6 +103,11 @@ class DynamicTree:
     def max_nodes(self) -> int:
         """Nodes sent to the target, root included."""
         return self.total_tokens
+
+    @property
+    def max_staged(self) -> int:
+        """Most entries that lie in the head's cache behind the prefix during a draft."""
+        return self.top_k * (self.depth - 1)
 
     def draft(self, head: DraftHead, start: DraftInput, sampled: SampledChildren | None = None) -> DraftTree:
         """Expand `depth` levels (fewer where the room ends), rerank, keep the best `total_tokens - 1`."""

@@ -55,7 +55,7 @@ class Engine:
     def new_state(self) -> DecodingState:
         """A fresh conversation."""
         head_cache = self.head.new_cache(RESERVE) if self.head is not None else None
-        return DecodingState(self.target.new_cache(RESERVE), head_cache)
+        return DecodingState(self.target.new_cache(RESERVE), head_cache, owner=self)
 
     def describe(self) -> dict[str, Any]:
         """Target, head, device, dtype and versions, as JSON-ready values."""
@@ -131,6 +131,7 @@ class _Run:
         self.head = None if isinstance(policy, NoDraft) else engine.head
         self.taps = self.head.spec.taps if self.head is not None else ()
         self.traced = traced
+        self.number = state.begin(engine)
         sampled = policy.samples_children and config.verify == "rejection" and not config.greedy
         self.sampled = SampledChildren(config.temperature, config.seed) if sampled else None
 
@@ -148,8 +149,10 @@ class _Run:
         self.reason = self.stopper.exhausted()
         try:
             if self.reason is None:
+                self.state.check(self.number)
                 yield self._first_token(prompt)
             while self.reason is None:
+                self.state.check(self.number)
                 yield from self._cycle()
         except UnusableLogitsError as error:
             yield self._finished("error", str(error))
@@ -269,6 +272,7 @@ class _Run:
         count = min(state.pending.shape[0], len(state.tokens) - 1 - at)
         if count == 0:  # a prefill of one token: the token after it is not known yet
             return state.pending[:0]
+        state.head_cache.reserve(at + count + self.policy.max_staged)
         next_tokens = torch.tensor(state.tokens[at + 1 : at + 1 + count], device=self.head.device)
         positions = torch.arange(at, at + count, device=self.head.device)
         among_new = masks.causal_matrix(count).to(self.head.device) if count > 1 else None
@@ -281,7 +285,7 @@ class _Run:
     def _reserve(self, num_tokens: int) -> None:
         self.state.cache.reserve(num_tokens + self.policy.max_nodes)
         if self.state.head_cache is not None:
-            self.state.head_cache.reserve(num_tokens + self.policy.max_nodes)
+            self.state.head_cache.reserve(num_tokens + self.policy.max_staged)
 
 
 class _Laps:

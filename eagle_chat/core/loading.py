@@ -61,6 +61,10 @@ def _target_source(config: LoadConfig, entry: registry.Entry | None) -> dict[str
         return {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
     if entry is None and path.is_dir():
         return {"pretrained_model_name_or_path": str(path)}
+    if entry is None and (config.base.startswith((".", "/", "~")) or config.base.count("/") != 1):
+        raise UserError(
+            f"a target's folder, GGUF file, alias or hub id expected, found none at {config.base!r}: check --base"
+        )
     name = entry.target if entry else config.base
     if name.startswith("embedded:"):
         return {"pretrained_model_name_or_path": str(ensure_embedded())}
@@ -103,9 +107,13 @@ def _load_target(source: dict[str, Any], config: LoadConfig, device: torch.devic
     with _quiet_transformers():
         try:
             arguments["dtype"] = _dtype(source, config, device, drafts)
-            model: Any = AutoModelForCausalLM.from_pretrained(**arguments)
+            loaded: Any = AutoModelForCausalLM.from_pretrained(**arguments, output_loading_info=True)
         except LOADING_ERRORS as error:
             raise _not_loaded(source, error) from error
+    model, report = loaded
+    if report["missing_keys"]:  # transformers fills these with random numbers
+        missing = ", ".join(sorted(report["missing_keys"])[:5])
+        raise UserError(f"every weight of the target expected in its files, found none for {missing}: get it again")
     if config.device_map is None and not (config.load_in_8bit or config.load_in_4bit):
         model.to(device)
     return Target(model, config.base)
@@ -165,8 +173,10 @@ def _generation_stop_ids(model: Any) -> list[int]:
 def _not_loaded(source: dict[str, Any], error: Exception) -> UserError:
     name = source["pretrained_model_name_or_path"]
     reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE") else ""
-    return UserError(f"the target {name} could not be loaded ({reason}): check --base and the network{offline}")
+    remedy = "check --base" if Path(name).exists() else "check --base and the network"
+    if os.environ.get("HF_HUB_OFFLINE") and not Path(name).exists():
+        remedy += " (HF_HUB_OFFLINE is set)"
+    return UserError(f"the target {name} could not be loaded ({reason}): {remedy}")
 
 
 class _quiet_transformers:  # noqa: N801  a context manager, used like a function

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from eagle_chat.core.cache import TreeCache
+from eagle_chat.core.errors import UserError
 
 
 @dataclass
 class DecodingState:
     """`tokens`: committed ids; the newest has no cache entry yet. `pending` [n, F]: target features of the tokens
-    from the head's length on, which wait for the token after them.
+    from the head's length on, which wait for the token after them. `owner`: the engine it belongs to. `run`: counts
+    the answers begun, so that an older one cannot go on with what a newer one left.
 
     Between cycles `cache.length == len(tokens) - 1` and, with a head, `head_cache.length + n == cache.length`. An
     interrupt inside a step can leave these apart; `rewind` goes back to what is whole, so nothing else must care.
@@ -22,6 +24,20 @@ class DecodingState:
     head_cache: TreeCache | None
     tokens: list[int] = field(default_factory=list)
     pending: Tensor | None = None
+    owner: object = None
+    run: int = 0
+
+    def begin(self, owner: object) -> int:
+        """Start an answer; its number. UserError where the state is another engine's."""
+        if self.owner is not owner:
+            raise UserError("a state of this engine expected, found another one's: use engine.new_state()")
+        self.run += 1
+        return self.run
+
+    def check(self, run: int) -> None:
+        """UserError where a newer answer was begun on this state."""
+        if run != self.run:
+            raise UserError("this answer cannot go on: another one was begun on the same state, use one state for each")
 
     def rewind(self, prompt: list[int], with_head: bool) -> int:
         """Make `prompt` the tokens and keep what the caches already hold of it; the number of tokens kept.

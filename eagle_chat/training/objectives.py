@@ -43,6 +43,7 @@ class Objective(nn.Module):
 
         With `noise` the inputs are disturbed by it, as in training. A batch in which nothing bears loss gives 0.
         """
+        laws = _Laws(batch, self._teacher)
         with unrolled_attention(self.head):
             hidden = self.head.fuse(self._disturbed(batch.features.float(), noise))
             total = hidden.sum() * 0.0  # part of the graph also where nothing bears loss
@@ -50,7 +51,7 @@ class Objective(nn.Module):
             unbroken = torch.ones_like(batch.mask)  # [B, T]: every earlier step named the target's best token
             outputs = unroll(self.head, batch.tokens, _dropped(hidden, self.weights.dropout, noise), steps)
             for step, output in enumerate(outputs):
-                loss, right, judged = self._step(batch, step, output)
+                loss, right, judged = self._step(batch, laws, step, output)
                 total = total + self.weights.step_decay**step * loss
                 counts.append(_count(judged, right, unbroken))
                 unbroken = unbroken & right
@@ -63,7 +64,7 @@ class Objective(nn.Module):
         uniform = torch.rand(features.shape, generator=noise, device=features.device)
         return features + (2.0 * uniform - 1.0) * self.weights.noise
 
-    def _step(self, batch: Batch, step: int, output: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _step(self, batch: Batch, laws: _Laws, step: int, output: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Loss of one step; bool [B, T] of the positions judged, and of those that name the target's best token.
 
         Output t is held against the target's law of token t+2+step, which it gives at position t+1+step.
@@ -73,20 +74,36 @@ class Objective(nn.Module):
         right = torch.zeros_like(judged)
         if rows.numel() == 0:
             return output.sum() * 0.0, right, judged
-        hidden, final = output[rows, at], batch.final[rows, at + 1 + step]  # [M, H] each
+        hidden = output[rows, at]  # [M, H]
         best = batch.best[rows, at + 1 + step]  # [M]
         logits = self.head.logits(hidden).float()  # [M, Vd]
         right[rows, at] = self.head.target_ids(logits.detach().argmax(dim=-1)) == best
-        loss = soft_cross_entropy(logits, self._teacher.logits(final), self._teacher.knows(best))
+        loss = soft_cross_entropy(logits, laws.at(rows, at + 1 + step), self._teacher.knows(best))
         if self.head.spec.architecture == "eagle":
-            regression = smooth_l1(hidden, final.float(), self.weights.scale_regression)
+            final = batch.final[rows, at + 1 + step].float()
+            regression = smooth_l1(hidden, final, self.weights.scale_regression)
             loss = self.weights.classification * loss + self.weights.regression * regression
         return loss, right, judged
 
 
-def soft_cross_entropy(logits: Tensor, teacher: Tensor, counted: Tensor) -> Tensor:
-    """Mean over the rows in `counted` bool [M] of -sum p log q, p from `teacher` and q from `logits`, both [M, Vd]."""
-    expected = (teacher.softmax(dim=-1) * logits).sum(dim=-1)
+class _Laws:
+    """The target's law over the draft vocabulary at every position that is asked for; each is worked out once, although
+    every step of the unroll asks for nearly the same."""
+
+    def __init__(self, batch: Batch, teacher: Teacher) -> None:
+        known = batch.best >= 0  # [B, T]
+        self._laws = teacher.logits(batch.final[known]).softmax(dim=-1)  # [known, Vd]
+        self._places = torch.zeros_like(batch.best)
+        self._places[known] = torch.arange(self._laws.shape[0], device=batch.best.device)
+
+    def at(self, rows: Tensor, positions: Tensor) -> Tensor:
+        """Probabilities [M, Vd] at the positions [M] of rows [M]."""
+        return self._laws[self._places[rows, positions]]
+
+
+def soft_cross_entropy(logits: Tensor, law: Tensor, counted: Tensor) -> Tensor:
+    """Mean over the rows in `counted` bool [M] of -sum p log q, p the `law` and q from `logits`, both [M, Vd]."""
+    expected = (law * logits).sum(dim=-1)
     losses = logits.logsumexp(dim=-1) - expected  # [M]
     return (losses * counted).sum() / counted.sum().clamp(min=1)
 

@@ -309,7 +309,8 @@ def test_closing_at_any_event_leaves_a_usable_state(events_read: int) -> None:
     got: list[int] = []
     read(itertools.islice(stream, events_read), got)
     stream.close()
-    check_next_turn(random_engine("eagle"), random_engine("eagle").new_state(), got)
+    other = random_engine("eagle")
+    check_next_turn(other, other.new_state(), got)
     check_next_turn(engine, state, got)
 
 
@@ -417,3 +418,38 @@ def test_a_prompt_longer_than_a_chunk() -> None:
     engine = random_engine("eagle3", model)
     found = tiny.answer(engine, prompt, sampling=SamplingConfig(max_new_tokens=12), tree=TREE)
     assert found == tiny.generate(model.model, prompt, 12)
+
+
+@pytest.mark.parametrize("tree", [TREE, TreeConfig("static"), TreeConfig("chain", depth=3)])
+def test_an_answer_longer_than_what_is_reserved(tree: TreeConfig) -> None:
+    """Both caches grow during the answer; the oracle keeps it short in cycles."""
+    model = tiny.make_target("llama", max_position_embeddings=1024)
+    expected = tiny.generate(model.model, PROMPT, 560)
+    engine = tiny.make_engine(model, tiny.make_head("eagle3", model))
+    sampling = SamplingConfig(max_new_tokens=560)
+    state = engine.new_state()
+    stub = tiny.make_engine(model, tiny.StubHead(model, PROMPT + expected, tiny.STUBS["oracle"]))
+    assert tiny.answer(stub, PROMPT, sampling=sampling, tree=tree) == expected
+    prompt = [*PROMPT, *expected[:500]]
+    found = tiny.answer(engine, prompt, sampling=SamplingConfig(max_new_tokens=40), tree=tree, state=state)
+    assert found == expected[500:540]
+
+
+@pytest.mark.parametrize(("depth", "top_k"), [(5, 97), (8, 60)])
+def test_a_draft_wider_than_its_tree(depth: int, top_k: int) -> None:
+    tree = TreeConfig("dynamic", depth, top_k, 20)
+    assert tiny.answer(random_engine(), PROMPT, sampling=SamplingConfig(max_new_tokens=10), tree=tree) == greedy()[:10]
+
+
+def test_a_state_belongs_to_one_engine_and_one_answer() -> None:
+    engine, other = random_engine(), tiny.make_engine(target())
+    with pytest.raises(UserError, match="another one's"):
+        list(engine.stream(PROMPT, state=other.new_state()))
+    state = engine.new_state()
+    first = engine.stream(PROMPT, sampling=tiny.GREEDY64, tree=TREE, state=state)
+    next(first)
+    next(first)
+    second = tiny.answer(engine, PROMPT, sampling=SamplingConfig(max_new_tokens=6), tree=TREE, state=state)
+    assert second == greedy()[:6]
+    with pytest.raises(UserError, match="same state"):
+        list(first)

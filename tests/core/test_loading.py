@@ -145,7 +145,7 @@ def test_dtype_is_measured_once_and_remembered(tmp_path: Path, monkeypatch: pyte
 def test_contradictory_options() -> None:
     with pytest.raises(UserError, match="only one"):
         LoadConfig(load_in_8bit=True, load_in_4bit=True)
-    for options in ({"temperature": -1.0}, {"top_p": 0.0}, {"min_p": 1.0}, {"top_k": -1}, {"max_new_tokens": -1}):
+    for options in ({"temperature": -1.0}, {"top_p": 0.0}, {"min_p": 1.1}, {"top_k": -1}, {"max_new_tokens": -1}):
         with pytest.raises(UserError):
             SamplingConfig(**options)
     for shape in ({"depth": 0}, {"top_k": 0}, {"total_tokens": 0}, {"policy": "trees"}):
@@ -191,3 +191,33 @@ def test_tensors_that_cannot_be_weights(target_folder: Path, tmp_path: Path) -> 
     for name, tensors, word in (("int8", whole, "floating-point"), ("few", few, "embeddings")):
         save_head(tmp_path / name, Checkpoint(files.config, tensors))
         assert word in refused(HeadMismatchError, base=str(target_folder), draft=str(tmp_path / name))
+
+
+def test_a_target_with_a_missing_weight(target_folder: Path) -> None:
+    from safetensors.torch import load_file
+
+    tensors = load_file(target_folder / "model.safetensors")
+    del tensors["model.layers.3.mlp.up_proj.weight"]
+    save_file(tensors, target_folder / "model.safetensors", {"format": "pt"})
+    assert "model.layers.3.mlp.up_proj.weight" in refused(UserError, base=str(target_folder), draft="none")
+
+
+@pytest.mark.parametrize("base", ["/nonexistent/x", "a/b/c", "./nowhere"])
+def test_a_target_that_is_not_there(base: str) -> None:
+    assert base in refused(UserError, base=base)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"stop": "t9"}, {"stop": (1,)}, {"seed": None}, {"seed": 1.5}, {"temperature": "a"}, {"max_new_tokens": 1.5}],
+)
+def test_sampling_options_of_the_wrong_kind(options: dict[str, Any]) -> None:
+    with pytest.raises(UserError):
+        SamplingConfig(**options)
+
+
+def test_tree_options_of_the_wrong_kind() -> None:
+    for options in ({"depth": 1.5}, {"top_k": True}, {"depth": 10**6}, {"paths": ((1.5,),)}, {"paths": (0,)}):
+        with pytest.raises(UserError):
+            TreeConfig(**options)  # type: ignore[arg-type]
+    assert TreeConfig(paths=[[0], [0, 0]]).paths == ((0,), (0, 0))  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -87,6 +88,8 @@ def _read_tensors(folder: Path) -> dict[str, Tensor]:
         found = load_file(path) if path == safe else torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged pickle raises whatever it happens to spell
         reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        if isinstance(error, pickle.UnpicklingError):  # torch's own advice there is to run what the file holds
+            reason = "it holds objects that are not tensors, or is damaged"
         raise UserError(f"{path} cannot be read as plain tensors ({reason}): get the checkpoint again") from error
     if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
         raise UserError(f"{path} must hold tensors by name, found something else: get the checkpoint again")

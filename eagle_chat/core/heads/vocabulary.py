@@ -21,6 +21,8 @@ def draft_ids(d2t: Tensor | None, t2d: Tensor | None, draft_size: int, target_si
             f"a head with {draft_size} of the target's {target_size} tokens needs a map d2t, found none in its file: "
             "get the complete checkpoint"
         )
+    if d2t.is_floating_point():
+        raise _broken(f"whole numbers expected in d2t, found {d2t.dtype}")
     if d2t.shape != (draft_size,):
         raise _broken(f"{draft_size} offsets expected in d2t, found shape {tuple(d2t.shape)}")
     ids = torch.arange(draft_size) + d2t.long()
@@ -31,15 +33,20 @@ def draft_ids(d2t: Tensor | None, t2d: Tensor | None, draft_size: int, target_si
     distinct = len(set(ids.tolist()))
     if distinct != draft_size:
         raise _broken(f"{draft_size} different target ids expected from d2t, found {distinct}")
+    _check_mask(ids, d2t, t2d, target_size)
+    return ids
+
+
+def _check_mask(ids: Tensor, d2t: Tensor, t2d: Tensor | None, target_size: int) -> None:
+    """HeadMismatchError where `t2d` marks other target ids than `ids`, or is missed where it would be needed."""
     if t2d is None:
         if not bool(d2t.any()):
             raise _broken("offsets expected in d2t, found only zeros and no t2d beside it")
-        return ids
+        return
     if t2d.shape != (target_size,):
         raise _broken(f"one entry for each of {target_size} target ids expected in t2d, found {tuple(t2d.shape)}")
-    if int(t2d.bool().sum()) != draft_size or not bool(t2d.bool()[ids].all()):
+    if int(t2d.bool().sum()) != ids.shape[0] or not bool(t2d.bool()[ids].all()):
         raise _broken("d2t and t2d name different target ids (d2t must hold offsets, target id minus draft id)")
-    return ids
 
 
 def _broken(what: str) -> HeadMismatchError:
