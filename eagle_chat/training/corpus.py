@@ -86,7 +86,7 @@ class CorpusMaker:
         """Questions and answers both by the target."""
         result = Yield(asked=len(numbers))
         openings = [opening(number) for number in numbers]
-        header = user_header(self.chat, [], self.config.system)
+        header = user_header(self.chat, self.config.system)
         num_header = len(self.chat.encode_text(header))
         prompts = [tuple(self.chat.encode_text(header + start.words)) for start in openings]
         temperature, min_p = self.config.question_temperature, self.config.question_min_p

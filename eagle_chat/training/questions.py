@@ -90,14 +90,14 @@ def opening(number: int) -> Opening:
     return Opening(kind, words[(number // len(kinds)) % len(words)])
 
 
-def user_header(chat: Chat, before: list[Message], system: str | None = None) -> str:
+def user_header(chat: Chat, system: str | None = None) -> str:
     """The rendered text up to where the user's words begin, from the template alone.
 
-    Two conversations that differ from the first letter of that turn on are rendered; what they share in front is the
-    header. `before`: the turns so far, ending with an answer. UserError where the template puts nothing there.
+    Two conversations that differ from the first letter of the user on are rendered; what they share in front is the
+    header. UserError where the template puts nothing there.
     """
     start: list[Message] = [] if system is None else [{"role": "system", "content": system}]
-    texts = [chat.prompt([*start, *before, {"role": "user", "content": probe}]) for probe in ("Aa", "Zz")]
+    texts = [chat.prompt([*start, {"role": "user", "content": probe}]) for probe in ("Aa", "Zz")]
     header = texts[0][: common_length(*texts)]
     if not header:
         raise UserError(
