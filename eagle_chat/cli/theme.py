@@ -133,8 +133,18 @@ def console(stream: TextIO | None = None) -> Console:
     """A rich console that takes every text as data."""
     from rich.console import Console
 
+    to = stream or sys.stdout
+    # A terminal knows its size; LINES and COLUMNS may be those of another one, and a picture of the wrong height cannot
+    # be taken back.
+    ignored = ("LINES", "COLUMNS") if to.isatty() else ()
     return Console(
-        file=stream or sys.stdout, markup=False, emoji=False, highlight=False, soft_wrap=False, legacy_windows=False
+        file=to,
+        markup=False,
+        emoji=False,
+        highlight=False,
+        soft_wrap=False,
+        legacy_windows=False,
+        _environ={name: value for name, value in os.environ.items() if name not in ignored},
     )
 
 

@@ -40,6 +40,8 @@ class Terminal:
         **script: Any,
     ) -> None:
         surroundings = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "PYTHONIOENCODING", "COLUMNS")}
+        # As left behind by another terminal: the real size must win.
+        surroundings |= {"LINES": "24"}
         surroundings |= {"TERM": "xterm-256color", "HOME": str(home), "LANG": "C.UTF-8"} | (env or {})
         for name in ("STATE", "DATA", "CONFIG", "CACHE"):
             surroundings[f"XDG_{name}_HOME"] = str(home / name.lower())

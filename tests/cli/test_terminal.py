@@ -15,7 +15,7 @@ from tests.cli.terminal import Terminal
 
 
 def test_every_command_in_one_conversation(tmp_path: Path) -> None:
-    with Terminal(home=tmp_path, size=(110, 40), pieces=["Hello", " *wor", "ld*."]) as terminal:
+    with Terminal(home=tmp_path, size=(200, 40), pieces=["Hello", " *wor", "ld*."]) as terminal:
         terminal.prompt()
         said = {
             "hi": "Hello world.",
@@ -34,7 +34,7 @@ def test_every_command_in_one_conversation(tmp_path: Path) -> None:
             "/draft off": "drafting: off",
             "/draft on": "drafting: on",
             "/compare": "same text: yes, token for token (5 tokens)",
-            "/save mine": "mine.json",
+            "/save mine": "conversations/mine",
             f"/export {tmp_path}/a.md": "written: ",
             f"/export {tmp_path}/a.html": "error: pages are not made here",
             "/undo": "taken back: hi",
