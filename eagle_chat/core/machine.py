@@ -6,13 +6,14 @@ import contextlib
 import json
 import platform
 import statistics
-import tempfile
 import time
 from pathlib import Path
 
 import torch
 
 from eagle_chat.core.config import cache_root
+from eagle_chat.core.errors import EagleChatError
+from eagle_chat.core.files import write_atomic
 
 REPEATS = 5
 WORKING_SET = 96 * 2**20
@@ -69,8 +70,6 @@ def _read(path: Path) -> dict[str, str]:
 
 def _write(path: Path, value: dict[str, str]) -> None:
     # A memory that cannot be written costs a measurement at the next start, nothing else.
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
-            json.dump(value, file, indent=1)
-        Path(file.name).replace(path)
+    with contextlib.suppress(OSError, EagleChatError):
+        path.parent.mkdir(parents=True, exist_ok=True)  # with the mode of the other cache folders
+        write_atomic(path, json.dumps(value, indent=1))
