@@ -46,12 +46,14 @@ class TreeCacheLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]  # its c
         self.values[:, :, start:end].copy_(value_states)
         return self.keys[:, :, :end], self.values[:, :, :end]
 
-    def move(self, filled: int) -> None:
-        """Take new room for the owner's new capacity, keeping the first `filled` tokens."""
+    def move(self, filled: int, rows: Tensor | None = None) -> None:
+        """Take new room for the owner's new capacity, keeping the first `filled` tokens, of some `rows` of a batch."""
         if not self.is_initialized:
             return
         assert self.keys is not None and self.values is not None
         old_keys, old_values = self.keys[:, :, :filled], self.values[:, :, :filled]
+        if rows is not None:
+            old_keys, old_values = (old.index_select(0, rows.to(old.device)) for old in (old_keys, old_values))
         self.lazy_initialization(old_keys, old_values)
         self.keys[:, :, :filled].copy_(old_keys)
         self.values[:, :, :filled].copy_(old_values)
@@ -92,11 +94,18 @@ class TreeCache(Cache):
         """Make room for `num_tokens` in all. Never shrinks."""
         if num_tokens <= self.capacity:
             return
-        self._moving = True
         self.capacity = -(-num_tokens // GROWTH_STEP) * GROWTH_STEP
+        self._move(None)
+
+    def keep_rows(self, rows: Tensor) -> None:
+        """Of a batch of conversations keep the rows [B] int64, and forget the others."""
+        self._move(rows)
+
+    def _move(self, rows: Tensor | None) -> None:
+        self._moving = True
         self._slabs = {}
         for layer in self.tree_layers:
-            layer.move(self.filled)
+            layer.move(self.filled, rows)
         self._moving = False
 
     def recover(self) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache
 
 from eagle_chat.core.target import Target, cache_keyword
 
@@ -54,7 +53,7 @@ def continue_all(
     if not requests:
         return []
     device = target.device
-    batch = _Batch(target, requests)
+    batch = _Batch(target, requests, max_new_tokens)
     uniforms = torch.stack([_uniforms(seed, request.key, max_new_tokens) for request in requests]).to(device)  # [B, L]
     warm = torch.tensor([request.temperature for request in requests], device=device)  # [B]
     min_p = torch.tensor([request.min_p for request in requests], device=device)
@@ -111,14 +110,15 @@ def _uniforms(seed: int, key: str, count: int) -> Tensor:
 class _Batch:
     """The rows of one batch with their cache; `logits` [rows, V] predict each row's next token."""
 
-    def __init__(self, target: Target, requests: Sequence[Request]) -> None:
+    def __init__(self, target: Target, requests: Sequence[Request], max_new_tokens: int) -> None:
         self._model = target.model
         self._device = next(target.model.get_input_embeddings().parameters()).device
         self._keyword = cache_keyword(target.model.forward)
         self._last_only = last_logits_only(target.model)
-        self._cache: Any = DynamicCache(config=target.config)
         lengths = [len(request.tokens) for request in requests]
         width = max(lengths)
+        # Room for all of it from the start: a cache that grows by copying copies all its rows at every token.
+        self._cache = target.new_cache(width + max_new_tokens)
         tokens = torch.zeros(len(requests), width, dtype=torch.long)
         mask = torch.zeros(len(requests), width, dtype=torch.long)
         for row, request in enumerate(requests):
@@ -138,7 +138,7 @@ class _Batch:
     def keep(self, rows: list[int]) -> None:
         """Forget every other row."""
         index = torch.tensor(rows, device=self._device)
-        self._cache.batch_select_indices(index)
+        self._cache.keep_rows(index)
         self._mask, self._next = self._mask[index], self._next[index]
 
     def _forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
@@ -150,5 +150,6 @@ class _Batch:
             **{self._keyword: self._cache},
             **self._last_only,
         )
+        self._cache.stage(tokens.shape[1])
         logits: Tensor = output.logits[:, -1]
         return logits

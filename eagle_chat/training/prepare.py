@@ -28,7 +28,6 @@ from eagle_chat.training.objectives import Objective, Weights
 Say = Callable[[str], None]
 Report = Callable[[str, float], None]
 EXCLUDED_WORDS = 8
-EAGLE_TAPS = (-1,)
 
 
 def load_target(config: TrainConfig | CorpusConfig, device: str | None = None) -> tuple[Target, Chat]:
@@ -80,7 +79,7 @@ def _with_system(conversation: conversations.Conversation, system: str | None) -
 def taps_of(config: TrainConfig, target: Target) -> tuple[int, ...]:
     """Which hidden states the head reads. HeadMismatchError where the target has no three distinct ones."""
     if config.head == "eagle":
-        return EAGLE_TAPS
+        return store.FINAL
     return check_taps(config.taps or default_taps(target.num_layers), target.num_layers)
 
 
@@ -104,7 +103,7 @@ def features(
     folder = Path(config.features_folder or Path(config.out) / "features").expanduser() / name
     dtype: torch.dtype = getattr(torch, config.features_dtype)
     store.compute(target, part, taps, folder, dtype, say, report)
-    return store.StoredFeatures(folder, part, target.device)
+    return store.StoredFeatures(folder, part, taps, target.device)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,8 @@
 """Features on disk: the target runs once over the text, and every epoch reads what it said.
 
 One safetensors file for each stretch of samples, written whole or not at all, so a killed pass goes on where it was.
+A file is named by the text it is about: a run on more text, or on the same text in another folder of runs, finds there
+what was computed before.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ FORWARD_TOKENS = 4096
 """Tokens of one forward while features are computed."""
 FREE_SPACE_LEFT = 2**28
 SETTINGS = "features.json"
+FINAL = (-1,)
+"""The taps of an eagle head: the final states, which a folder holds whatever its taps are."""
 
 Say = Callable[[str], None]
 Report = Callable[[str, float], None]
@@ -48,16 +52,18 @@ def data_hash(samples: Sequence[Sample]) -> str:
 
 def bytes_per_token(target: Target, taps: Sequence[int]) -> int:
     """On disk: the features where they are not the final states themselves, the final states, the best token."""
-    states = 1 + (len(taps) if tuple(taps) != (-1,) else 0)
+    states = 1 + (len(taps) if tuple(taps) != FINAL else 0)
     return 2 * states * target.hidden_size + 4
 
 
 class StoredFeatures:
     """Reads what `compute` wrote."""
 
-    def __init__(self, folder: Path, samples: Sequence[Sample], device: torch.device) -> None:
-        self._folder, self._samples, self._device = folder, samples, device
+    def __init__(self, folder: Path, samples: Sequence[Sample], taps: Sequence[int], device: torch.device) -> None:
+        self._samples, self._device = samples, device
+        self._files = shard_files(folder, samples)
         self._starts = _starts(samples)
+        self._features = tuple(taps) != FINAL
         self._open: dict[int, Any] = {}
 
     def batch(self, numbers: Sequence[int]) -> Batch:
@@ -65,7 +71,7 @@ class StoredFeatures:
         tokens, mask = padded([self._samples[number] for number in numbers])
         parts = [self._sample(number) for number in numbers]
         final = _pad([part["final"] for part in parts])
-        features = _pad([part["features"] for part in parts]) if "features" in parts[0] else final
+        features = _pad([part["features"] for part in parts]) if self._features else final
         best = _pad([part["best"] for part in parts]).long()
         moved = [part.to(self._device) for part in (tokens, mask, features, final, best)]
         return Batch(*moved)
@@ -73,10 +79,11 @@ class StoredFeatures:
     def _sample(self, number: int) -> dict[str, Tensor]:
         shard = number // SHARD_SAMPLES
         if shard not in self._open:
-            self._open[shard] = safe_open(_shard_file(self._folder, shard), framework="pt")
+            self._open[shard] = safe_open(self._files[shard], framework="pt")
         file, start = self._open[shard], self._starts[number]
         stop = start + len(self._samples[number])
-        return {name: file.get_slice(name)[start:stop] for name in file.keys()}  # noqa: SIM118 - not a dict
+        names = ("final", "best", "features") if self._features else ("final", "best")
+        return {name: file.get_slice(name)[start:stop] for name in names}
 
 
 def compute(
@@ -90,11 +97,11 @@ def compute(
 ) -> None:
     """Write the features of all samples that are not there yet; says before how much space and time that takes.
 
-    UserError where the folder holds those of another target or text, or the disk has no room.
+    UserError where the folder holds those of another target, or the disk has no room.
     """
-    _claim(folder, target, samples, taps, dtype)
-    shards = range(-(-len(samples) // SHARD_SAMPLES))
-    missing = [shard for shard in shards if not _shard_file(folder, shard).is_file()]
+    taps = _claim(folder, target, taps, dtype)
+    files = shard_files(folder, samples)
+    missing = [shard for shard, file in enumerate(files) if not file.is_file()]
     if not missing:
         return
     waiting = sum(len(sample) for shard in missing for sample in _of_shard(samples, shard))
@@ -110,21 +117,20 @@ def compute(
     done, start = 0, time.perf_counter()
     for shard in missing:
         tensors = _computed(target, _of_shard(samples, shard), taps, dtype)
-        write_atomically(_shard_file(folder, shard), save(tensors))
+        write_atomically(files[shard], save(tensors))
         done += tensors["best"].shape[0]
         speed = done / (time.perf_counter() - start)
         words = f"features of {done:,} of {waiting:,} tokens, {speed:,.0f} tokens/s"
         report(f"{words}, {duration((waiting - done) / speed)} left", done / waiting)
 
 
-def _claim(folder: Path, target: Target, samples: Sequence[Sample], taps: Sequence[int], dtype: torch.dtype) -> None:
-    """Make the folder ours, or check that it is."""
+def _claim(folder: Path, target: Target, taps: Sequence[int], dtype: torch.dtype) -> tuple[int, ...]:
+    """Make the folder ours, or check that it is; the taps of what is to be written there."""
     settings = {
         "target": target.name,
         "target_dtype": str(target.dtype),
         "taps": list(taps),
         "dtype": str(dtype),
-        "data": data_hash(samples),
         "shard_samples": SHARD_SAMPLES,
     }
     path = folder / SETTINGS
@@ -133,14 +139,17 @@ def _claim(folder: Path, target: Target, samples: Sequence[Sample], taps: Sequen
         leftover.unlink()
     if not path.is_file():
         write_atomically(path, (json.dumps(settings, indent=1) + "\n").encode())
-        return
+        return tuple(taps)
     found = json.loads(path.read_text(encoding="utf-8"))
+    if tuple(taps) == FINAL:
+        settings["taps"] = found.get("taps")  # whatever they are, the final states stand beside them
     changed = sorted(name for name in settings if settings[name] != found.get(name))
     if changed:
         raise UserError(
             f"features of this run expected in {folder}, found some with another {', '.join(changed)}: give another "
             "--features-folder, or remove that one"
         )
+    return tuple(found["taps"])
 
 
 def _measured_rate(target: Target, samples: Sequence[Sample], taps: Sequence[int]) -> float:
@@ -170,7 +179,7 @@ def _computed(target: Target, samples: Sequence[Sample], taps: Sequence[int], dt
         return torch.cat(cut).to(kind).cpu().contiguous()
 
     tensors = {"final": joined("final", dtype), "best": joined("best", torch.int32)}
-    if tuple(taps) != (-1,):
+    if tuple(taps) != FINAL:
         tensors["features"] = joined("features", dtype)
     return tensors
 
@@ -197,8 +206,10 @@ def _starts(samples: Sequence[Sample]) -> list[int]:
     return starts
 
 
-def _shard_file(folder: Path, shard: int) -> Path:
-    return folder / f"features-{shard:05d}.safetensors"
+def shard_files(folder: Path, samples: Sequence[Sample]) -> list[Path]:
+    """The file of every stretch of samples."""
+    stretches = range(-(-len(samples) // SHARD_SAMPLES))
+    return [folder / f"{data_hash(_of_shard(samples, shard))[:24]}.safetensors" for shard in stretches]
 
 
 def _pad(parts: Sequence[Tensor]) -> Tensor:

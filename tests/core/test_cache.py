@@ -152,7 +152,7 @@ def test_growth_that_is_interrupted_forgets_everything_rather_than_something(mon
     cache.commit([0, 1, 2])
     last = cache.tree_layers[-1]
 
-    def interrupted(filled: int) -> None:
+    def interrupted(filled: int, rows: object = None) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
@@ -237,3 +237,17 @@ def test_committing_the_last_sibling_of_every_level_equals_a_fresh_forward(
     if width > 1:  # the first siblings, kept by mistake, are noticed
         first = [0, *(node - width + 1 for node in path[1:])]
         assert not torch.allclose(next_logits(first)[1], fresh[-1], atol=1e-3)
+
+
+def test_rows_of_a_batch_that_are_kept_keep_their_own_entries() -> None:
+    cache = TreeCache(2, 8)
+    states = torch.randn(4, 3, 5, 6)  # rows, heads, tokens, dim
+    for number in range(2):
+        cache.layers[number].update(states + number, -states)
+    cache.stage(5)
+    cache.keep_rows(torch.tensor([3, 1]))
+    new = torch.randn(2, 3, 1, 6)
+    for number in range(2):
+        keys, values = cache.layers[number].update(new, new)
+        assert torch.equal(keys, torch.cat((states[[3, 1]] + number, new), dim=2))
+        assert torch.equal(values, torch.cat((-states[[3, 1]], new), dim=2))

@@ -129,12 +129,32 @@ def test_features_resume_after_a_kill(place: Path, tmp_path: Path, monkeypatch: 
     assert 0 < len(first) < 5
     fit(run, silent, silent, Silent())
     assert {path.name: path.stat().st_mtime_ns for path in folder.glob("*.safetensors")}.items() > first.items()
-    write_data(tmp_path / "other.jsonl", repeat=2)
-    other = dataclasses.replace(
-        run, data=(str(tmp_path / "other.jsonl"),), out=str(tmp_path / "new"), features_folder=str(folder.parent)
-    )
-    with pytest.raises(UserError, match="another data"):
+    before = {path.name for path in folder.glob("*.safetensors")}
+    more = dataclasses.replace(run, out=str(tmp_path / "more"), features_folder=str(folder.parent))
+    fit(dataclasses.replace(more, head="eagle", taps=()), silent, silent, Silent())
+    assert {path.name for path in folder.glob("*.safetensors")} == before, "an eagle head reads the same final states"
+    other = dataclasses.replace(more, out=str(tmp_path / "other"), taps=(0, 1, 2))
+    with pytest.raises(UserError, match="another taps"):
         fit(other, silent, silent, Silent())
+
+
+def test_features_are_found_again_by_their_text(place: Path, tmp_path: Path) -> None:
+    run = config(place, out=str(tmp_path / "run"), features="disk", steps=2, validation=0.0)
+    fit(run, silent, silent, Silent())
+    folder = tmp_path / "run" / "features" / "train"
+    first = {path.name: path.stat().st_mtime_ns for path in folder.glob("*.safetensors")}
+    write_data(tmp_path / "other.jsonl", repeat=2)
+    longer = dataclasses.replace(
+        run,
+        data=(*run.data, str(tmp_path / "other.jsonl")),
+        out=str(tmp_path / "new"),
+        features_folder=str(folder.parent),
+    )
+    fit(longer, silent, silent, Silent())
+    second = {path.name: path.stat().st_mtime_ns for path in folder.glob("*.safetensors")}
+    kept = first.items() & second.items()
+    assert len(kept) >= len(first) - 1, "all but the last, half-filled file serve the longer text too"
+    assert len(second) > len(first)
 
 
 def test_a_loss_that_is_no_number_stops_the_run(place: Path, tmp_path: Path) -> None:
