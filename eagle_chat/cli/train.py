@@ -77,6 +77,7 @@ _FIT = {
     "step_decay": "Weight of step j is this to the power of j.",
     "regression_weight": "Weight of an eagle head's feature regression.",
     "classification_weight": "Weight of an eagle head's token loss.",
+    "loss_vocab": "Token loss of an eagle head over so many frequent tokens; 0: all.",
     "scale_regression": "Measure the regression in units of the features' size.",
     "noise": "Uniform noise on an eagle head's input features.",
     "dropout": "Dropout on the head's hidden input.",

@@ -98,7 +98,8 @@ class TrainConfig:
     the target's own weights, "random" without; `from_head` goes on from a head's folder instead. `unroll`: steps of
     the training-time test, one number or a plan over equal parts of the run (2,2,4). `batch_tokens`: tokens of one
     forward, padding included; `accumulate` such batches make one optimiser step. `steps`: optimiser steps, or 0 for
-    `epochs` over the data. `features`: "live" runs the target in every epoch, "disk" runs it once.
+    `epochs` over the data. `loss_vocab`: an eagle head's token loss over so many of the most frequent tokens, 0 for
+    all; a small model's LM head costs more than the head itself. `features`: "live" runs the target in every epoch, "disk" runs it once.
     """
 
     data: tuple[str, ...]
@@ -122,6 +123,7 @@ class TrainConfig:
     step_decay: float = DECAYED_STEPS
     regression_weight: float = 1.0
     classification_weight: float = 0.1
+    loss_vocab: int = 0
     scale_regression: bool = True
     noise: float = 0.1
     dropout: float = 0.0
@@ -167,6 +169,7 @@ class TrainConfig:
         _expect(self.keep_checkpoints >= 1, "keep_checkpoints of at least 1", self.keep_checkpoints)
         _expect(self.max_length >= 8, "max_length of at least 8", self.max_length)
         _expect(0.0 <= self.validation < 1.0, "validation share in [0, 1)", self.validation)
+        _expect(self.loss_vocab >= 0, "loss_vocab of at least 0", self.loss_vocab)
         _expect(len(self.unroll) > 0 and min(self.unroll) >= 1, "unroll steps of at least 1", self.unroll)
         _expect(len(self.taps) in (0, 3), "three taps or none", self.taps)
         _expect(self.steps >= 0 and (self.steps > 0 or self.epochs > 0), "steps or epochs above 0", self.epochs)

@@ -99,30 +99,36 @@ class LiveFeatures:
 
 
 class Teacher:
-    """The target's logits over the draft vocabulary, from final hidden states."""
+    """The target's logits over a vocabulary of its most frequent tokens, from final hidden states.
 
-    def __init__(self, target: Target, draft_ids: Tensor | None) -> None:
+    `ids` int64 [Vd]: the target ids of that vocabulary; None for all.
+    """
+
+    def __init__(self, target: Target, ids: Tensor | None) -> None:
         self._target = target
-        self._ids = draft_ids.to(target.device) if draft_ids is not None else None
+        self.ids = ids.to(target.device) if ids is not None else None
         self._known = torch.ones(target.vocab_size, dtype=torch.bool, device=target.device)
-        if self._ids is not None:
-            self._known = torch.zeros_like(self._known).index_fill_(0, self._ids, True)
+        if self.ids is not None:
+            self._known = torch.zeros_like(self._known).index_fill_(0, self.ids, True)
         self._rows: Tensor | None = None
         self._bias: Tensor | None = None
         layer = target.model.get_output_embeddings()
         # A plain matrix can be cut down to the rows that matter; a quantised one is run whole.
-        if self._ids is not None and type(layer) is nn.Linear and layer.weight.is_floating_point():
-            self._rows = layer.weight.detach()[self._ids]
-            self._bias = _rows_of(layer.bias, self._ids)
+        if self.ids is not None and type(layer) is nn.Linear and layer.weight.is_floating_point():
+            self._rows = layer.weight.detach()[self.ids]
+            self._bias = _rows_of(layer.bias, self.ids)
 
-    @torch.no_grad()
     def logits(self, final: Tensor) -> Tensor:
-        """Logits float32 [M, Vd] of final hidden states [M, H]."""
+        """Logits float32 [M, Vd] of final hidden states [M, H]; gradients go back to these alone."""
         final = final.to(self._target.dtype)
         if self._rows is not None:
             return self._target.adjust_logits(F.linear(final, self._rows, self._bias)).float()
         logits = self._target.lm_head(final)
-        return (logits if self._ids is None else logits[:, self._ids]).float()
+        return (logits if self.ids is None else logits[:, self.ids]).float()
+
+    def target_ids(self, places: Tensor) -> Tensor:
+        """Target ids of places in the vocabulary, same shape."""
+        return places if self.ids is None else self.ids[places]
 
     def knows(self, token_ids: Tensor) -> Tensor:
         """Which target ids the draft vocabulary holds, bool, same shape."""

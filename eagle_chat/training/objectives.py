@@ -33,17 +33,22 @@ class Objective(nn.Module):
     """Loss and counts of a head on a batch; the module that is trained, so that it can be wrapped for several
     processes."""
 
-    def __init__(self, head: DraftHead, teacher: Teacher, weights: Weights) -> None:
+    def __init__(
+        self, head: DraftHead, teacher: Teacher, weights: Weights, loss_teacher: Teacher | None = None
+    ) -> None:
+        """`teacher` knows the head's vocabulary. While an eagle head is trained, `loss_teacher` with a smaller one may
+        stand in for it and for the LM head of the target, which is the same matrix."""
         super().__init__()
         self.head, self.weights = head, weights
-        self._teacher = teacher
+        self._teacher, self._loss_teacher = teacher, loss_teacher
 
     def forward(self, batch: Batch, steps: int, noise: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
         """The loss, and counts float64 [steps, 4]; see `JUDGED` and the others for the columns.
 
         With `noise` the inputs are disturbed by it, as in training. A batch in which nothing bears loss gives 0.
         """
-        laws = _Laws(batch, self._teacher)
+        smaller = self._loss_teacher if self.training else None
+        laws = _Laws(batch, smaller or self._teacher)
         with unrolled_attention(self.head):
             hidden = self.head.fuse(self._disturbed(batch.features.float(), noise))
             total = hidden.sum() * 0.0  # part of the graph also where nothing bears loss
@@ -51,7 +56,7 @@ class Objective(nn.Module):
             unbroken = torch.ones_like(batch.mask)  # [B, T]: every earlier step named the target's best token
             outputs = unroll(self.head, batch.tokens, _dropped(hidden, self.weights.dropout, noise), steps)
             for step, output in enumerate(outputs):
-                loss, right, judged = self._step(batch, laws, step, output)
+                loss, right, judged = self._step(batch, laws, step, output, smaller)
                 total = total + self.weights.step_decay**step * loss
                 counts.append(_count(judged, right, unbroken))
                 unbroken = unbroken & right
@@ -64,7 +69,9 @@ class Objective(nn.Module):
         uniform = torch.rand(features.shape, generator=noise, device=features.device)
         return features + (2.0 * uniform - 1.0) * self.weights.noise
 
-    def _step(self, batch: Batch, laws: _Laws, step: int, output: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _step(
+        self, batch: Batch, laws: _Laws, step: int, output: Tensor, smaller: Teacher | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Loss of one step; bool [B, T] of the positions judged, and of those that name the target's best token.
 
         Output t is held against the target's law of token t+2+step, which it gives at position t+1+step.
@@ -76,9 +83,10 @@ class Objective(nn.Module):
             return output.sum() * 0.0, right, judged
         hidden = output[rows, at]  # [M, H]
         best = batch.best[rows, at + 1 + step]  # [M]
-        logits = self.head.logits(hidden).float()  # [M, Vd]
-        right[rows, at] = self.head.target_ids(logits.detach().argmax(dim=-1)) == best
-        loss = soft_cross_entropy(logits, laws.at(rows, at + 1 + step), self._teacher.knows(best))
+        logits = self.head.logits(hidden).float() if smaller is None else smaller.logits(hidden)  # [M, Vd]
+        named = logits.detach().argmax(dim=-1)
+        right[rows, at] = (self.head.target_ids(named) if smaller is None else smaller.target_ids(named)) == best
+        loss = soft_cross_entropy(logits, laws.at(rows, at + 1 + step), (smaller or self._teacher).knows(best))
         if self.head.spec.architecture == "eagle":
             final = batch.final[rows, at + 1 + step].float()
             regression = smooth_l1(hidden, final, self.weights.scale_regression)
@@ -90,6 +98,7 @@ class _Laws:
     """The target's law over the draft vocabulary at every position that is asked for; each is worked out once, although
     every step of the unroll asks for nearly the same."""
 
+    @torch.no_grad()
     def __init__(self, batch: Batch, teacher: Teacher) -> None:
         known = batch.best >= 0  # [B, T]
         self._laws = teacher.logits(batch.final[known]).softmax(dim=-1)  # [known, Vd]

@@ -87,10 +87,21 @@ def choose_vocabulary(config: TrainConfig, target: Target, train: Sequence[Sampl
     """The draft vocabulary by frequency; None for an eagle head, which uses the target's own."""
     if config.head == "eagle":
         return None
+    return _most_frequent(config.draft_vocab, "draft vocabulary", target, train, say)
+
+
+def _most_frequent(size: int, what: str, target: Target, train: Sequence[Sample], say: Say) -> Tensor | None:
     counts = vocabulary.token_counts(train, target.vocab_size)
-    ids = vocabulary.draft_vocabulary(counts, config.draft_vocab)
-    say(f"draft vocabulary: {config.draft_vocab:,} tokens, {vocabulary.covered(counts, ids):.2%} of the answer tokens")
+    ids = vocabulary.draft_vocabulary(counts, size)
+    say(f"{what}: {size:,} tokens, {vocabulary.covered(counts, ids):.2%} of the answer tokens")
     return ids
+
+
+def loss_teacher(config: TrainConfig, target: Target, train: Sequence[Sample], say: Say) -> Teacher | None:
+    """What an eagle head's token loss is measured with, where that is not the whole vocabulary."""
+    if config.head != "eagle" or config.loss_vocab == 0:
+        return None
+    return Teacher(target, _most_frequent(config.loss_vocab, "token loss", target, train, say))
 
 
 def features(
@@ -150,7 +161,8 @@ def gather(
     head, notes = new_head(config, target, ids)
     for note in notes:
         say(note)
-    objective = Objective(head, Teacher(target, ids), weights_of(config))
+    smaller = loss_teacher(config, target, dataset.train, say)
+    objective = Objective(head, Teacher(target, ids), weights_of(config), smaller)
     train = features(config, target, dataset.train, "train", say, report)
     validation = features(config, target, dataset.validation, "validation", say, report)
     return Materials(target, chat, dataset, ids, objective, train, validation)

@@ -115,3 +115,30 @@ def test_acceptance_from_counts() -> None:
     assert figures.by_step == (0.5, 3 / 9)
     assert figures.in_chain == (0.5, 0.4)
     assert figures.chain_tau == pytest.approx(1 + 0.5 + 0.5 * 0.4)
+
+
+def test_a_smaller_vocabulary_of_an_eagle_heads_token_loss() -> None:
+    target, head, whole, batch = parts("eagle")
+    weights = Weights(regression=0.0, classification=1.0, noise=0.0)
+    every = torch.arange(VOCAB)
+    losses = {}
+    for name, ids in (("whole", None), ("all", every), ("some", every[::2])):
+        objective = Objective(head, Teacher(target, None), weights, None if ids is None else Teacher(target, ids))
+        head.zero_grad()
+        loss, _ = objective.train()(batch, 1)
+        loss.backward()
+        losses[name] = (loss.item(), head.fc.weight.grad.clone())
+        assert torch.equal(objective.eval()(batch, 1)[1], whole.eval()(batch, 1)[1]), "judged over all tokens"
+    assert losses["all"][0] == pytest.approx(losses["whole"][0], rel=1e-5)
+    assert torch.allclose(losses["all"][1], losses["whole"][1], atol=1e-6)
+    with torch.no_grad(), unrolled_attention(head):
+        output = next(unroll(head, batch.tokens, batch.features, 1))
+    logits = target.model(input_ids=batch.tokens).logits
+    terms = []
+    for row, at in batch.mask[:, 2:].nonzero().tolist():
+        law = logits[row, at + 1]
+        if int(law.argmax()) % 2 == 0:
+            own = target.lm_head(output[row, at])[every[::2]].log_softmax(-1)
+            terms.append(float(-(law[every[::2]].softmax(-1) * own).sum().detach()))
+    assert terms
+    assert losses["some"][0] == pytest.approx(sum(terms) / len(terms), rel=1e-4)
