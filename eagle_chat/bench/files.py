@@ -1,4 +1,4 @@
-"""Files for others to read (text or pictures, with ordinary rights) that appear whole or not at all."""
+"""Whether a file can be written, asked before a long measurement."""
 
 from __future__ import annotations
 
@@ -17,17 +17,3 @@ def check_writable(path: Path, option: str) -> None:
         raise UserError(f"a file's name expected, found something else at {path}: change {option}")
     if not os.access(folder, os.W_OK):
         raise UserError(f"a folder that can be written expected, found {folder}: change {option}")
-
-
-def write_atomic(path: Path, content: str | bytes) -> None:
-    """Write text (UTF-8) or bytes beside `path` and move it there, so that nobody ever reads half a file."""
-    data = content.encode() if isinstance(content, str) else content
-    path = path.resolve() if path.is_symlink() else path  # a link stays a link
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        beside.write_bytes(data)
-        beside.replace(path)
-    except OSError as error:
-        raise UserError(f"{path} could not be written ({error.strerror}): check the folder and the disk") from error
-    finally:
-        beside.unlink(missing_ok=True)

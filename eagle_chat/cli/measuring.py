@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eagle_chat.bench.files import write_atomic
 from eagle_chat.cli.options import Settings
 from eagle_chat.cli.text import say
 from eagle_chat.core.config import SamplingConfig, TreeConfig
+from eagle_chat.core.files import PUBLIC, write_atomic
 from eagle_chat.core.policies import tree_defaults
 
 if TYPE_CHECKING:
@@ -42,5 +42,5 @@ def answer_length(asked: int | None, sampling: SamplingConfig, default: int) -> 
 def save(path: Path | None, content: str | bytes) -> None:
     """Write a file that was asked for, and say so."""
     if path is not None:
-        write_atomic(path, content)
+        write_atomic(path, content, PUBLIC)
         say(f"written: {path}", quiet=True)

@@ -1,4 +1,4 @@
-"""Files that people rely on: written whole or not at all, and readable by their owner only."""
+"""Files that people rely on: written whole or not at all."""
 
 from __future__ import annotations
 
@@ -9,24 +9,31 @@ from pathlib import Path
 
 from eagle_chat.core.errors import EagleChatError
 
+PRIVATE, PUBLIC = 0o600, 0o644
 
-def write_atomic(path: Path, text: str) -> None:
-    """Make `text` the content of `path`, with mode 0600; whoever reads meanwhile sees the old content or the new.
 
-    Folders that are missing are made. EagleChatError where that is not possible.
+def write_atomic(path: Path, content: str | bytes, mode: int = PRIVATE) -> None:
+    """Make `content` (text as UTF-8) that of `path`; whoever reads meanwhile, or starts after a kill, finds the old
+    content or the new.
+
+    `mode`: rights of the file, by default its owner's alone. Folders that are missing are made. EagleChatError where
+    that is not possible.
     """
+    data = content.encode("utf-8", errors="backslashreplace") if isinstance(content, str) else content
     path = path.expanduser()
     target = path.resolve() if path.is_symlink() else path  # a link stays a link
     if target.exists() and not target.is_file():  # a device would be replaced by a file
         raise EagleChatError(f"{path} was to be written, found something else than a file there: give another name")
     temporary = ""
     try:
-        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)  # mkstemp makes it 0600
-        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
-            file.write(text)
+        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700 if mode == PRIVATE else 0o777)
+        handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
+        if mode != PRIVATE:  # which mkstemp makes it
+            Path(temporary).chmod(mode)
         Path(temporary).replace(target)
     except OSError as error:
         raise EagleChatError(

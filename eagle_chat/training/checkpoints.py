@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from eagle_chat.core.errors import UserError
+from eagle_chat.core.files import PUBLIC, write_atomic
 from eagle_chat.training.config import FREE_TO_CHANGE, TrainConfig
-from eagle_chat.training.shards import write_atomically
 
 RUN, CURVE, BEST, LAST = "run.json", "curve.jsonl", "best.pt", "last.pt"
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)\.pt")
@@ -51,7 +51,7 @@ class RunFolder:
             self._compare(found, wanted)
             for leftover in self.path.glob(".*.tmp"):
                 leftover.unlink()
-        write_atomically(self.path / RUN, (json.dumps(wanted, indent=1) + "\n").encode())
+        write_atomic(self.path / RUN, (json.dumps(wanted, indent=1) + "\n"), PUBLIC)
 
     def read(self) -> dict[str, Any] | None:
         """What a run was told, or None where there is none."""
@@ -86,13 +86,13 @@ class RunFolder:
 
     def save(self, content: Mapping[str, Any], step: int, keep: int) -> None:
         """Write checkpoint `step` and drop all but the newest `keep`."""
-        write_atomically(self.path / f"checkpoint-{step:08d}.pt", _serialised(content))
+        write_atomic(self.path / f"checkpoint-{step:08d}.pt", _serialised(content), PUBLIC)
         for old in self._numbered()[:-keep]:
             old.unlink()
 
     def save_weights(self, name: str, content: Mapping[str, Any]) -> None:
         """Write a head's weights alone, as `BEST` or `LAST`."""
-        write_atomically(self.path / name, _serialised(content))
+        write_atomic(self.path / name, _serialised(content), PUBLIC)
 
     def _numbered(self) -> list[Path]:
         return sorted(path for path in self.path.glob("checkpoint-*.pt") if _CHECKPOINT.fullmatch(path.name))
@@ -111,7 +111,7 @@ class RunFolder:
     def cut_curve(self, step: int) -> None:
         """Forget what the curve tells of steps that a resumed run will do again."""
         rows = [row for row in self.curve() if row["step"] <= step]
-        write_atomically(self.path / CURVE, "".join(json.dumps(row) + "\n" for row in rows).encode())
+        write_atomic(self.path / CURVE, "".join(json.dumps(row) + "\n" for row in rows), PUBLIC)
 
 
 def _serialised(content: Mapping[str, Any]) -> bytes:

@@ -98,8 +98,9 @@ class TrainConfig:
     the target's own weights, "random" without; `from_head` goes on from a head's folder instead. `unroll`: steps of
     the training-time test, one number or a plan over equal parts of the run (2,2,4). `batch_tokens`: tokens of one
     forward, padding included; `accumulate` such batches make one optimiser step. `steps`: optimiser steps, or 0 for
-    `epochs` over the data. `loss_vocab`: an eagle head's token loss over so many of the most frequent tokens, 0 for
-    all; a small model's LM head costs more than the head itself. `features`: "live" runs the target in every epoch, "disk" runs it once.
+    `epochs` over the data. `features`: "live" runs the target in every epoch, "disk" runs it once. `loss_vocab`: an
+    eagle head's token loss over so many of the most frequent tokens, 0 for all: the LM head of a small target costs
+    more than the draft head itself.
     """
 
     data: tuple[str, ...]

@@ -15,11 +15,11 @@ from safetensors.torch import save
 from torch import Tensor
 
 from eagle_chat.core.errors import UserError
+from eagle_chat.core.files import PUBLIC, write_atomic
 from eagle_chat.core.heads.spec import HeadSpec, default_taps
 from eagle_chat.core.target import Target
 from eagle_chat.training.card import card
 from eagle_chat.training.checkpoints import BEST, LAST, RunFolder
-from eagle_chat.training.shards import write_atomically
 
 
 def target_facts(target: Target, revision: str | None) -> dict[str, Any]:
@@ -58,9 +58,9 @@ def export(run: Path, out: Path, weights: str = BEST, figures: Mapping[str, Any]
     spec = HeadSpec(**{**saved["spec"], "taps": tuple(saved["spec"]["taps"])})
     tensors = published_tensors(spec, saved["weights"], saved["draft_ids"], told["target"]["vocab_size"])
     config = published_config(spec, told["target"])
-    write_atomically(out / "model.safetensors", save(tensors, {"format": "pt"}))
-    write_atomically(out / "config.json", (json.dumps(config, indent=1) + "\n").encode())
-    write_atomically(out / "README.md", card(spec, told, saved, folder.curve(), figures).encode())
+    write_atomic(out / "model.safetensors", save(tensors, {"format": "pt"}), PUBLIC)
+    write_atomic(out / "config.json", (json.dumps(config, indent=1) + "\n"), PUBLIC)
+    write_atomic(out / "README.md", card(spec, told, saved, folder.curve(), figures), PUBLIC)
     return {"folder": str(out), "step": saved["step"], "parameters": sum(value.numel() for value in tensors.values())}
 
 

@@ -3,31 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from eagle_chat.core.errors import UserError
+from eagle_chat.core.files import PUBLIC, write_atomic
 
 SETTINGS = "corpus.json"
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Put `data` at `path` so that a reader, or a later start after a kill, finds the old file or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", suffix=".tmp", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 class Shards:
@@ -46,7 +29,7 @@ class Shards:
         if not path.is_file():
             if self.count():
                 raise UserError(f"an empty folder or an unfinished corpus expected, found other files in {self.folder}")
-            write_atomically(path, (json.dumps(settings, indent=1) + "\n").encode())
+            write_atomic(path, (json.dumps(settings, indent=1) + "\n"), PUBLIC)
             return
         found = json.loads(path.read_text(encoding="utf-8"))
         settings = json.loads(json.dumps(settings))
@@ -64,9 +47,9 @@ class Shards:
 
     def write(self, number: int, rows: Iterable[dict[str, Any]], note: dict[str, Any]) -> None:
         """Write shard `number`, rows last."""
-        write_atomically(self._note(number), (json.dumps(note) + "\n").encode())
+        write_atomic(self._note(number), (json.dumps(note) + "\n"), PUBLIC)
         text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        write_atomically(self._rows(number), text.encode("utf-8", "replace"))
+        write_atomic(self._rows(number), text.encode("utf-8", "replace"), PUBLIC)
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Every row written so far."""

@@ -22,10 +22,10 @@ from safetensors.torch import save
 from torch import Tensor
 
 from eagle_chat.core.errors import UserError
+from eagle_chat.core.files import PUBLIC, write_atomic
 from eagle_chat.core.target import Target
 from eagle_chat.training.dataset import Sample
 from eagle_chat.training.features import Batch, padded, run_target
-from eagle_chat.training.shards import write_atomically
 from eagle_chat.training.timing import duration
 
 SHARD_SAMPLES = 256
@@ -117,7 +117,7 @@ def compute(
     done, start = 0, time.perf_counter()
     for shard in missing:
         tensors = _computed(target, _of_shard(samples, shard), taps, dtype)
-        write_atomically(files[shard], save(tensors))
+        write_atomic(files[shard], save(tensors), PUBLIC)
         done += tensors["best"].shape[0]
         speed = done / (time.perf_counter() - start)
         words = f"features of {done:,} of {waiting:,} tokens, {speed:,.0f} tokens/s"
@@ -138,7 +138,7 @@ def _claim(folder: Path, target: Target, taps: Sequence[int], dtype: torch.dtype
     for leftover in folder.glob(".*.tmp"):
         leftover.unlink()
     if not path.is_file():
-        write_atomically(path, (json.dumps(settings, indent=1) + "\n").encode())
+        write_atomic(path, (json.dumps(settings, indent=1) + "\n"), PUBLIC)
         return tuple(taps)
     found = json.loads(path.read_text(encoding="utf-8"))
     if tuple(taps) == FINAL:

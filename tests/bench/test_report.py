@@ -11,7 +11,7 @@ from rich.console import Console
 from eagle_chat.bench import plot
 from eagle_chat.bench.answers import answer_lines, answer_path
 from eagle_chat.bench.card import bench_card
-from eagle_chat.bench.files import check_writable, write_atomic
+from eagle_chat.bench.files import check_writable
 from eagle_chat.bench.parity import Check, Findings
 from eagle_chat.bench.parity_report import parity_card, parity_document, verdict_line
 from eagle_chat.bench.plot import draw
@@ -111,11 +111,7 @@ def test_answers_are_read_by_the_authors_arithmetic() -> None:
     assert answer_path(Path("/x/a.jsonl"), "dynamic 8") == Path("/x/a-dynamic-8.jsonl")
 
 
-def test_files_appear_whole_and_mistakes_are_told_before(tmp_path: Path) -> None:
-    write_atomic(tmp_path / "a.json", "τ")
-    write_atomic(tmp_path / "a.json", b"new")
-    assert (tmp_path / "a.json").read_bytes() == b"new"
-    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+def test_files_that_cannot_be_written_are_told_before(tmp_path: Path) -> None:
     check_writable(tmp_path / "b.json", "--json")
     for path in (tmp_path / "none" / "b.json", tmp_path, Path("/dev/null")):
         with pytest.raises(UserError, match="--json"):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from eagle_chat.core.errors import EagleChatError
-from eagle_chat.core.files import write_atomic
+from eagle_chat.core.files import PUBLIC, write_atomic
 
 
 def test_written_whole_private_and_without_leftovers(tmp_path: Path) -> None:
@@ -16,6 +16,13 @@ def test_written_whole_private_and_without_leftovers(tmp_path: Path) -> None:
     assert path.read_bytes() == "é 好\r\n\\ud83d".encode()
     assert path.stat().st_mode & 0o777 == 0o600
     assert [item.name for item in path.parent.iterdir()] == ["a"]
+
+
+def test_bytes_and_public_files(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "a"
+    write_atomic(path, b"\xff\x00", PUBLIC)
+    assert path.read_bytes() == b"\xff\x00"
+    assert path.stat().st_mode & 0o777 == 0o644
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
