@@ -76,9 +76,16 @@ class Given:
         bool | None, typer.Option("--load-in-4bit/--no-load-in-4bit", help="Quantise the target to 4 bits.")
     ] = None
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of the target on the hub.")] = None
+    draft_revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of the head on the hub.")] = None
+    trust_remote_code: Annotated[
+        bool | None,
+        typer.Option("--trust-remote-code", help="Run the Python code that comes with the target. Read it first."),
+    ] = None
     template: Annotated[
         str | None,
-        typer.Option(metavar="FAMILY", help="Prompt format, where the tokenizer has none or a wrong one."),
+        typer.Option(
+            metavar="NAME", help="Prompt format, where the tokenizer has none or a wrong one: family or file."
+        ),
     ] = None
     attention: Annotated[AttentionName | None, typer.Option(help="How the target computes attention.")] = None
     taps: Annotated[

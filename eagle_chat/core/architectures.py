@@ -44,6 +44,9 @@ TESTED = frozenset(
 _MULTIPLIES = frozenset({"cohere", "cohere2", "cohere2_moe", "hyperclovax"})
 """Model types that multiply their logits by what others divide them by."""
 
+_OVERFLOW_IN_FLOAT16 = frozenset({"gemma2", "gemma3_text", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe"})
+"""Model types whose hidden states pass 65,504, float16's largest number."""
+
 _CLEARLY_WRONG = 0.5
 """Share of what a fault would change, above which a node's logits are no longer those of its path."""
 _TRIAL_PARENTS = [-1, 0, *range(21)]
@@ -108,6 +111,13 @@ def adjust_logits(config: Any, logits: Tensor) -> Tensor:
         logits = logits * scaling if config.model_type in _MULTIPLIES else logits / scaling
     cap = getattr(config, "final_logit_softcapping", None)
     return torch.tanh(logits / cap) * cap if cap else logits
+
+
+def dtype_notes(config: Any, dtype: torch.dtype) -> list[str]:
+    """A warning for people where an architecture is known to overflow in a number format."""
+    if dtype != torch.float16 or config.model_type not in _OVERFLOW_IN_FLOAT16:
+        return []
+    return [f"warning: {config.model_type} overflows in float16, answers can be noise: use --dtype bfloat16"]
 
 
 def counts_cached_tokens(config: Any) -> bool:
