@@ -46,8 +46,8 @@ def select(words: Sequence[str]) -> list[Entry]:
             if words[0].lower() in (entry.alias, entry.target.lower()):
                 return [entry]
     found = [entry for entry in registry.entries().values() if all(word.lower() in _text(entry) for word in words)]
-    if not found and len(words) == 1 and (entry := registry.lookup(words[0])):  # or it says what is like it
-        return [entry]
+    if not found and len(words) == 1 and (one := registry.lookup(words[0])):  # or it says what is like it
+        return [one]
     if not found:
         raise UserError(f"words of a model's name expected, found {' '.join(words)!r}: eagle-chat models lists all")
     return found

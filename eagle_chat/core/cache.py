@@ -60,7 +60,7 @@ class TreeCacheLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]  # its c
         """(key length, key offset) for transformers' own masks."""
         return self.owner.filled + query_length, 0
 
-    def get_seq_length(self) -> int | Tensor:
+    def get_seq_length(self) -> Any:
         """Tokens in use; or what `TreeCache.show_positions` put in its place."""
         return self.owner.filled if self.owner.shown is None else self.owner.shown
 

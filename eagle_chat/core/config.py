@@ -45,7 +45,8 @@ class LoadConfig:
 
     `base`: alias, hub id, folder or GGUF file of the target. `draft`: hub id or folder of the head, "none" for
     plain decoding, or None for the alias's own head. `attention` "auto": SDPA where the architecture has it. `taps`:
-    which `hidden_states[i]` an EAGLE-3 head reads, None for what its checkpoint says.
+    which `hidden_states[i]` an EAGLE-3 head reads, None for what its checkpoint says. `thinking`: whether a model that
+    can be told shall think, None for what its template does by itself.
     """
 
     base: str = "smollm2"
@@ -60,6 +61,7 @@ class LoadConfig:
     attention: AttentionName = "auto"
     draft_revision: str | None = None
     trust_remote_code: bool = False
+    thinking: bool | None = None
     taps: tuple[int, int, int] | None = None
 
     def __post_init__(self) -> None:

@@ -45,7 +45,7 @@ def load_engine(config: LoadConfig) -> Engine:
     check_by_running(target)
     tokenizer = _load_tokenizer(source)
     template = config.template or (entry.template if entry and not tokenizer.chat_template else None)
-    chat = Chat(tokenizer, _generation_stop_ids(target.model), template)
+    chat = Chat(tokenizer, _generation_stop_ids(target.model), template, config.thinking)
     head, notes = (None, []) if head_name is None else _load_head(head_name, target, config)
     label = head_name.removeprefix("asset:heads/") if head_name else None
     notes = [*_security_notes(config), *dtype_notes(target.config, target.dtype), *notes]

@@ -24,7 +24,7 @@ class Head:
     method: str
     official: bool = False
     parameters: float | None = None
-    tree: Mapping[str, int] = field(default_factory=dict)
+    tree: Mapping[str, Any] = field(default_factory=dict)
     revision: str = "main"
     unsure: bool = False
 
@@ -73,8 +73,9 @@ def entries() -> dict[str, Entry]:
 
 
 def _entry(alias: str, fields: dict[str, Any]) -> Entry:
-    heads = tuple(Head(**head) for head in fields.pop("heads", ()))
-    return Entry(alias, heads=heads, **{k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()})
+    known: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+    known["heads"] = tuple(Head(**head) for head in known.get("heads", ()))
+    return Entry(alias, **known)
 
 
 @functools.cache
