@@ -14,6 +14,7 @@ from eagle_chat.cli.options import Settings
 from eagle_chat.cli.text import Cleaner, say
 from eagle_chat.core.events import Committed, Event, Finished, Started
 from eagle_chat.core.metrics import Metrics
+from eagle_chat.core.thinking import ends_inside
 
 if TYPE_CHECKING:
     from eagle_chat.core.chat import Message
@@ -125,6 +126,20 @@ class Session:
         if metrics.finished is None:
             take(Finished("cancelled", "", metrics.cycles, len(metrics.token_ids)))
         return metrics
+
+    def shown(
+        self, show: Callable[[Event], None], prompt: Sequence[Message] | Sequence[int]
+    ) -> Callable[[Event], None]:
+        """`show`, without the reasoning of a model that thinks where the settings hide it."""
+        if self.settings.show_thinking:
+            return show
+        from eagle_chat.cli.thinking import hiding
+
+        ids = [item for item in prompt if isinstance(item, int)]
+        if not ids:
+            return hiding(show, self.engine.chat.opens_thinking)
+        # An answer that goes on: inside its reasoning, or past it.
+        return hiding(show, True) if ends_inside(self.engine.chat.text(ids)) else show
 
     def load(self, config: LoadConfig) -> None:
         """Take another engine; the present one stays where that fails."""

@@ -112,6 +112,20 @@ def replay(
     raise typer.Exit(run(file, demo, speed, step, seek))
 
 
+@app.command()
+def models(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[pull] [WORDS]", help="Only those with these words; pull NAME fetches one."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="A JSON list with all that is known.")] = False,
+) -> None:
+    """List the models known by name, their draft heads, and what of it is on this machine."""
+    from eagle_chat.cli.models import run
+
+    raise typer.Exit(run(words or [], as_json))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; its exit code.
 

@@ -174,14 +174,14 @@ class Chat:
         if not self.draws:
             out = TextOut()
             try:
-                return self.session.answer(prompt, _both(also, out), trace, tree, compared)
+                return self.session.answer(prompt, _both(also, self.session.shown(out, prompt)), trace, tree, compared)
             finally:
                 out.end_line()
         wait = self._wait if self.typed and not compared else None
         show = Show(self.console, self.theme, self.tree_mode, title, wait)
         try:
             with show:
-                return self.session.answer(prompt, _both(also, show), trace, tree, compared)
+                return self.session.answer(prompt, _both(also, self.session.shown(show, prompt)), trace, tree, compared)
         finally:
             if not compared:
                 self.print_answer(show.progress.text)

@@ -35,7 +35,7 @@ def run(given: Given, prompt: str | None, as_json: bool, as_jsonl: bool) -> int:
             metrics = session.answer(messages, _nothing)
             _write_json(metrics.summary())
         else:
-            metrics = session.answer(messages, TextOut())
+            metrics = session.answer(messages, session.shown(TextOut(), messages))
             say(metrics.stats_line(ascii=needs_ascii(sys.stderr)), quiet=True)
         session.remark(metrics)
     return _exit_code(metrics)

@@ -76,9 +76,16 @@ class Given:
         bool | None, typer.Option("--load-in-4bit/--no-load-in-4bit", help="Quantise the target to 4 bits.")
     ] = None
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of the target on the hub.")] = None
+    draft_revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of the head on the hub.")] = None
+    trust_remote_code: Annotated[
+        bool | None,
+        typer.Option("--trust-remote-code", help="Run the Python code that comes with the target. Read it first."),
+    ] = None
     template: Annotated[
         str | None,
-        typer.Option(metavar="FAMILY", help="Prompt format, where the tokenizer has none or a wrong one."),
+        typer.Option(
+            metavar="NAME", help="Prompt format, where the tokenizer has none or a wrong one: family or file."
+        ),
     ] = None
     attention: Annotated[AttentionName | None, typer.Option(help="How the target computes attention.")] = None
     taps: Annotated[
@@ -87,7 +94,17 @@ class Given:
     ] = None
     system: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help="System message. Without it: the model's own, if it has one."),
+        typer.Option(
+            metavar="TEXT",
+            help="System message; @authors: that of the papers' runs. Without it: the model's own, if it has one.",
+        ),
+    ] = None
+    thinking: Annotated[
+        bool | None,
+        typer.Option(help="Whether a model that can be told shall think. Without it: as its template does."),
+    ] = None
+    show_thinking: Annotated[
+        bool | None, typer.Option("--show-thinking/--hide-thinking", help="Show the reasoning of models that think.")
     ] = None
     config: Annotated[Path | None, typer.Option(metavar="FILE", help="TOML file with defaults for these options.")] = (
         None
@@ -106,6 +123,7 @@ class Settings:
     tree: TreeConfig
     sampling: SamplingConfig
     system: str | None
+    show_thinking: bool = True
 
 
 Config: TypeAlias = LoadConfig | TreeConfig | SamplingConfig
@@ -136,8 +154,19 @@ def build(values: dict[str, Any]) -> Settings:
         load=LoadConfig(**chosen[LoadConfig]),
         tree=TreeConfig(**chosen[TreeConfig]),
         sampling=SamplingConfig(**chosen[SamplingConfig]),
-        system=values.get("system"),
+        system=_system(values.get("system"), values.get("base", LoadConfig.base)),
+        show_thinking=values.get("show_thinking", True),
     )
+
+
+def _system(asked: str | None, base: str) -> str | None:
+    """The system text, with the authors' own looked up for the target's family."""
+    from eagle_chat.core import registry, templates
+
+    if asked != templates.AUTHORS:
+        return asked
+    entry = registry.lookup(base) if registry.is_alias(base) or base.count("/") == 1 else None
+    return templates.system_text(asked, entry.family if entry else None)
 
 
 def _frozen(value: Any) -> Any:

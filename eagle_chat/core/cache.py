@@ -62,9 +62,9 @@ class TreeCacheLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]  # its c
         """(key length, key offset) for transformers' own masks."""
         return self.owner.filled + query_length, 0
 
-    def get_seq_length(self) -> int:
-        """Tokens in use."""
-        return self.owner.filled
+    def get_seq_length(self) -> Any:
+        """Tokens in use; or what `TreeCache.show_positions` put in its place."""
+        return self.owner.filled if self.owner.shown is None else self.owner.shown
 
     def get_max_length(self) -> int:
         """-1: no maximum of its own."""
@@ -83,6 +83,7 @@ class TreeCache(Cache):
         self.filled = 0
         self.capacity = 0
         self._moving = False
+        self.shown: Tensor | None = None
         # Keys and values of all layers of one shape lie in one tensor [count, 1, heads, capacity, dim], so that a
         # commit moves rows once and not once a layer. With the number of its entries given out.
         self._slabs: dict[tuple[object, ...], tuple[Tensor, int]] = {}
@@ -126,6 +127,11 @@ class TreeCache(Cache):
         slab, used = self._slabs[kind]
         self._slabs[kind] = (slab, used + 1)
         return slab[used]
+
+    def show_positions(self, positions: Tensor) -> None:
+        """Before a forward of M tokens at `positions` [M], for models that take the positions of some queries to be
+        `get_seq_length() + arange(M)`: make that sum the true positions, which those of a tree are not."""
+        self.shown = positions - torch.arange(positions.shape[0], device=positions.device)
 
     def stage(self, num_tokens: int) -> None:
         """Count the tokens of a finished forward pass as staged: later passes see them."""

@@ -3,89 +3,105 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
+from eagle_chat.core import thinking as reasoning
 from eagle_chat.core.errors import UserError
+from eagle_chat.core.templates import FAMILIES, FSCHAT_FAMILIES, Message, folded, fschat_prompt, jinja_source
 
-
-class Message(TypedDict):
-    """One turn: `role` is system, user or assistant."""
-
-    role: str
-    content: str
-
-
-FSCHAT_FAMILIES = {
-    "vicuna": "vicuna_v1.1",
-    "llama-2": "llama-2",
-    "mistral": "mistral",
-    "zephyr": "zephyr",
-    "qwen-7b-chat": "qwen-7b-chat",
-}
-"""Families that may be named by `--template`, and their templates in fschat."""
+__all__ = ["Chat", "Message"]
 
 _PROBE = "eagle-chat-probe"
+_SWITCHES = ("enable_thinking", "thinking")
+"""Names under which templates are told whether the model shall think."""
 
 
 class Chat:
     """A tokenizer with its template and stop ids."""
 
-    def __init__(self, tokenizer: Any, stop_ids: Sequence[int] = (), template: str | None = None) -> None:
-        """`stop_ids`: those of the generation config. `template`: a family, or a file with a Jinja template."""
+    def __init__(
+        self, tokenizer: Any, stop_ids: Sequence[int] = (), template: str | None = None, thinking: bool | None = None
+    ) -> None:
+        """`stop_ids`: those of the generation config. `template`: a family, or a file with a Jinja template.
+        `thinking`: whether a model that can be told shall think; None leaves it to its template."""
         self.tokenizer = tokenizer
-        self._family: str | None = None
+        self._family = template if template in FSCHAT_FAMILIES else None
         self._token_texts: dict[int, str] = {}
-        if template is not None:
-            self._choose_template(template)
-        elif not tokenizer.chat_template:
+        if template is not None and self._family is None:
+            tokenizer.chat_template = jinja_source(template)
+        elif template is None and not tokenizer.chat_template:
             raise UserError(
                 f"a chat template expected in {tokenizer.name_or_path}, found none: give --template with a file or "
-                f"one of {', '.join(FSCHAT_FAMILIES)}"
+                f"one of {', '.join(FAMILIES)}"
             )
+        self._switches = self._thinking_switches(thinking)
+        self._folds_system = self._lacks_system_role()
         eos = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
         self.stop_ids = frozenset([*stop_ids, *eos, *self._end_markers()])
 
-    def _choose_template(self, template: str) -> None:
-        path = Path(template)
-        if template in FSCHAT_FAMILIES:
-            self._family = FSCHAT_FAMILIES[template]
-        elif path.is_file():
-            self.tokenizer.chat_template = path.read_text(encoding="utf-8")
-        else:
+    def _thinking_switches(self, thinking: bool | None) -> dict[str, bool]:
+        if thinking is None:
+            return {}
+        known = [name for name in _SWITCHES if name in self._source()]
+        if not known:
             raise UserError(
-                f"a template file or one of {', '.join(FSCHAT_FAMILIES)} expected, found {template!r}: check --template"
+                "a chat template that can be told whether to think expected, found none: leave --thinking out"
             )
+        return dict.fromkeys(known, thinking)
+
+    def _source(self) -> str:
+        """The Jinja text that is used; empty for a family of fschat's."""
+        return "" if self._family is not None else str(self.tokenizer.chat_template)
+
+    def _lacks_system_role(self) -> bool:
+        """Whether the template refuses a system message, or leaves it out without a word."""
+        question: Message = {"role": "user", "content": "a"}
+        try:
+            return _PROBE not in self._render([{"role": "system", "content": _PROBE}, question], True)
+        except UserError:
+            pass
+        try:
+            self._render([question], True)
+        except UserError:  # then the system message was not the reason
+            return False
+        return True
+
+    @property
+    def opens_thinking(self) -> bool:
+        """Whether an answer begins inside the reasoning, because the prompt has opened it already."""
+        return self.prompt([{"role": "user", "content": "a"}]).rstrip().endswith(reasoning.OPEN)
 
     def prompt(self, messages: Sequence[Message], answer_follows: bool = True) -> str:
         """The conversation as the target wants to read it, up to where its answer begins.
 
         Without `answer_follows`: as it stands, with the last turn's end marker, the way training text is rendered.
+        System text goes before the first question where the family has no place for it.
         """
+        return self._render(folded(messages) if self._folds_system else messages, answer_follows)
+
+    def _render(self, messages: Sequence[Message], answer_follows: bool) -> str:
         if self._family is not None:
-            return self._fschat_prompt(messages, answer_follows)
+            return fschat_prompt(self._family, messages, answer_follows)
         try:
             text: str = self.tokenizer.apply_chat_template(
-                list(messages), tokenize=False, add_generation_prompt=answer_follows
+                [self._told(message) for message in messages],
+                tokenize=False,
+                add_generation_prompt=answer_follows,
+                **self._switches,
             )
         except Exception as error:  # a template raises whatever its author chose
             raise UserError(f"this model's chat template refuses the conversation: {error}") from error
         return text
 
-    def _fschat_prompt(self, messages: Sequence[Message], answer_follows: bool) -> str:
-        # The light import: fastchat.model would load torch and every adapter.
-        from fastchat.conversation import get_conv_template
-
-        conversation = get_conv_template(self._family)
-        for message in messages:
-            if message["role"] == "system":
-                conversation.set_system_message(message["content"])
-            else:
-                conversation.append_message(conversation.roles[message["role"] == "assistant"], message["content"])
-        if answer_follows:
-            conversation.append_message(conversation.roles[1], None)
-        text: str = conversation.get_prompt()
-        return text
+    def _told(self, message: Message) -> dict[str, str]:
+        """A message as the template wants it: reasoning apart where it asks for that. (Those that look for </think>
+        themselves get the whole text.)"""
+        told = {"role": message["role"], "content": message["content"]}
+        if message["role"] == "assistant" and "reasoning_content" in self._source():
+            thought, told["content"] = reasoning.split(message["content"])
+            if thought is not None:
+                told["reasoning_content"] = thought
+        return told
 
     def encode(self, messages: Sequence[Message]) -> list[int]:
         """Token ids of `prompt`, with exactly one BOS where the tokenizer uses one."""

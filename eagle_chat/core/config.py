@@ -12,7 +12,7 @@ from eagle_chat.core.errors import UserError
 PolicyName = Literal["static", "dynamic", "chain", "none"]
 VerifyRule = Literal["coupled", "rejection"]
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
-AttentionName = Literal["sdpa", "eager"]
+AttentionName = Literal["auto", "sdpa", "eager"]
 AUTO_NODES = -1
 """`TreeConfig.total_tokens` value that means "choose by measurement"."""
 
@@ -44,8 +44,9 @@ class LoadConfig:
     """What to load and where to run it.
 
     `base`: alias, hub id, folder or GGUF file of the target. `draft`: hub id or folder of the head, "none" for
-    plain decoding, or None for the alias's own head. `taps`: which `hidden_states[i]` an EAGLE-3 head reads,
-    None for what its checkpoint says.
+    plain decoding, or None for the alias's own head. `attention` "auto": SDPA where the architecture has it. `taps`:
+    which `hidden_states[i]` an EAGLE-3 head reads, None for what its checkpoint says. `thinking`: whether a model that
+    can be told shall think, None for what its template does by itself.
     """
 
     base: str = "smollm2"
@@ -57,7 +58,10 @@ class LoadConfig:
     load_in_4bit: bool = False
     revision: str | None = None
     template: str | None = None
-    attention: AttentionName = "sdpa"
+    attention: AttentionName = "auto"
+    draft_revision: str | None = None
+    trust_remote_code: bool = False
+    thinking: bool | None = None
     taps: tuple[int, int, int] | None = None
 
     def __post_init__(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,10 @@ import transformers
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-from eagle_chat.core import registry
-from eagle_chat.core.assets import asset_path
+from eagle_chat.core import hub, registry
+from eagle_chat.core.architectures import check_by_running, dtype_notes
 from eagle_chat.core.chat import Chat
-from eagle_chat.core.config import LoadConfig
+from eagle_chat.core.config import LoadConfig, TreeConfig
 from eagle_chat.core.embedded import ensure_embedded
 from eagle_chat.core.engine import Engine
 from eagle_chat.core.errors import UserError
@@ -25,26 +26,43 @@ from eagle_chat.core.machine import best_cpu_dtype
 from eagle_chat.core.policies import CPU_TREE
 from eagle_chat.core.target import Target
 
-LOADING_ERRORS = (OSError, ValueError, KeyError, RuntimeError, SafetensorError)
+LOADING_ERRORS = (
+    OSError, ValueError, KeyError, RuntimeError, ImportError, AttributeError, SafetensorError, pickle.UnpicklingError,
+)  # fmt: skip
 """What transformers raises for a name, a file or a device that is not as it should be."""
-HEAD_FILES = ("config.json", "*.safetensors", "pytorch_model.bin")
 
 
 def load_engine(config: LoadConfig) -> Engine:
     """Load what `config` names. UserError for wrong names, HeadMismatchError for a head that does not fit."""
     # An alias means the alias, even where a folder of that name happens to lie in the working directory.
-    by_name = config.base in registry.entries() or not _is_local(config.base)
+    by_name = registry.is_alias(config.base) or not _is_local(config.base)
     entry = registry.lookup(config.base) if by_name else None
-    source = _target_source(config, entry)
+    # Said outright: without it transformers would ask on the terminal whether to run the code of a stranger.
+    source = _target_source(config, entry) | {"trust_remote_code": config.trust_remote_code}
     head_name = _head_name(config, entry)
     device = _device(config.device)
     target = _load_target(source, config, device, drafts=head_name is not None)
+    check_by_running(target)
     tokenizer = _load_tokenizer(source)
     template = config.template or (entry.template if entry and not tokenizer.chat_template else None)
-    chat = Chat(tokenizer, _generation_stop_ids(target.model), template)
+    chat = Chat(tokenizer, _generation_stop_ids(target.model), template, config.thinking)
     head, notes = (None, []) if head_name is None else _load_head(head_name, target, config)
     label = head_name.removeprefix("asset:heads/") if head_name else None
-    return Engine(target, chat, head, label, None, notes)
+    notes = [*_security_notes(config), *dtype_notes(target.config, target.dtype), *notes]
+    return Engine(target, chat, head, label, _known_tree(head_name, target), notes)
+
+
+def _known_tree(head_name: str | None, target: Target) -> TreeConfig | None:
+    """The tree that the registry has for a head on an accelerator."""
+    known = registry.find_head(head_name) if head_name and target.device.type != "cpu" else None
+    return known.tree_config() if known else None
+
+
+def _security_notes(config: LoadConfig) -> list[str]:
+    if not config.trust_remote_code:
+        return []
+    pinned = "" if config.revision else "; pin what you have read with --revision COMMIT"
+    return [f"warning: code from the repository of {config.base} runs with your rights (--trust-remote-code){pinned}"]
 
 
 def _is_local(name: str) -> bool:
@@ -97,7 +115,8 @@ def _device(asked: str) -> torch.device:
 
 
 def _load_target(source: dict[str, Any], config: LoadConfig, device: torch.device, drafts: bool) -> Target:
-    arguments: dict[str, Any] = {"attn_implementation": config.attention, **source}
+    attention = None if config.attention == "auto" else config.attention  # None: SDPA where the architecture has it
+    arguments: dict[str, Any] = {"attn_implementation": attention, **source}
     if config.load_in_8bit or config.load_in_4bit:
         from eagle_chat.core.quantization import quantization_config
 
@@ -141,25 +160,7 @@ def _load_tokenizer(source: dict[str, Any]) -> Any:
 
 def _load_head(name: str, target: Target, config: LoadConfig) -> tuple[DraftHead, list[str]]:
     taps = check_taps(config.taps, target.num_layers) if config.taps else None
-    return build_head(read_checkpoint(_head_folder(name)), target, taps)
-
-
-def _head_folder(name: str) -> Path:
-    if name.startswith("asset:"):
-        return asset_path(*name.removeprefix("asset:").split("/"))
-    path = Path(name).expanduser()
-    if path.is_dir():
-        return path
-    if name.count("/") != 1 or name.startswith((".", "/", "~")):
-        raise UserError(f"a head's folder or hub id expected, found {name!r}: check --draft")
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-
-    try:
-        return Path(snapshot_download(name, allow_patterns=list(HEAD_FILES)))
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"the head {name} could not be fetched ({reason}): check --draft and the network") from error
+    return build_head(read_checkpoint(hub.head_folder(name, config.draft_revision)), target, taps)
 
 
 def _generation_stop_ids(model: Any) -> list[int]:
@@ -172,8 +173,11 @@ def _generation_stop_ids(model: Any) -> list[int]:
 
 def _not_loaded(source: dict[str, Any], error: Exception) -> UserError:
     name = source["pretrained_model_name_or_path"]
-    reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    remedy = "check --base" if Path(name).exists() else "check --base and the network"
+    reason, remedy = hub.first_line(error), "check --base" if Path(name).exists() else hub.remedy(error)
+    if isinstance(error, pickle.UnpicklingError):  # torch's own advice there is to run what the file holds
+        reason, remedy = "a file holds objects that are not tensors, or is damaged", "get a copy with safetensors"
+    if "trust_remote_code" in str(error):
+        reason, remedy = "its code is in its own repository", "read it there, then give --trust-remote-code to run it"
     if os.environ.get("HF_HUB_OFFLINE") and not Path(name).exists():
         remedy += " (HF_HUB_OFFLINE is set)"
     return UserError(f"the target {name} could not be loaded ({reason}): {remedy}")

@@ -37,19 +37,24 @@ def tree_visibility(
     positions: Tensor,
     num_cached: int,
     window: int | None = None,
+    chunked: bool = False,
 ) -> Tensor:
     """What each new token may attend to: bool [M, L + S] for L = `num_cached` tokens before S others.
 
     `among_new` [M, S]: visibility among the others, usually the M new ones themselves. `positions` [M]: position ids
     of the new tokens; the cached ones have 0..L-1. `window` W: a query at position p sees positions above p - W only
-    (sliding-window attention), which counts positions, not places in the flattened tree.
+    (sliding-window attention), which counts positions, not places in the flattened tree. `chunked`: the positions are
+    cut into blocks of W instead, and a query sees its own block only (Llama 4).
     """
     device = among_new.device
     cached = torch.ones(among_new.shape[0], num_cached, dtype=torch.bool, device=device)
     visible = torch.cat((cached, among_new), dim=1)  # [M, L + M]
     if window is not None:
         key_positions = torch.cat((torch.arange(num_cached, device=device), positions))  # [L + M]
-        visible &= positions[:, None] - key_positions[None, :] < window
+        if chunked:
+            visible &= positions[:, None] // window == key_positions[None, :] // window
+        else:
+            visible &= positions[:, None] - key_positions[None, :] < window
     return visible
 
 

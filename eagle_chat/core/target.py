@@ -12,33 +12,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from eagle_chat.core import masks
+from eagle_chat.core import architectures, masks
+from eagle_chat.core.architectures import CHUNKED
 from eagle_chat.core.cache import TreeCache
 from eagle_chat.core.errors import UserError
 
-FULL, SLIDING = "full_attention", "sliding_attention"
 DENSE_MASK_BACKENDS = ("sdpa", "eager")
 
 
 def cache_keyword(forward: Any) -> str:
     """The name under which a transformers forward takes its cache (renamed during transformers 5)."""
     return "cache" if "cache" in inspect.signature(forward).parameters else "past_key_values"
-
-
-def attention_windows(config: Any) -> dict[str, int | None]:
-    """For each kind of attention layer in the model, its window (None: sees everything).
-
-    UserError for kinds that cannot verify a tree: recurrent state, chunked attention.
-    """
-    window = getattr(config, "sliding_window", None)
-    kinds = set(getattr(config, "layer_types", None) or [SLIDING if window else FULL])
-    unknown = kinds - {FULL, SLIDING}
-    if unknown:
-        raise UserError(
-            f"layers of full or sliding attention expected, found {', '.join(sorted(unknown))} in "
-            f"{config.model_type}: a draft tree cannot be verified there, choose another target"
-        )
-    return {kind: window if kind == SLIDING else None for kind in sorted(kinds)}
 
 
 @dataclass(frozen=True)
@@ -54,6 +38,7 @@ class Target:
     """Runs (tokens, positions, visibility, cache) -> logits and features. Batch 1."""
 
     def __init__(self, model: Any, name: str) -> None:
+        architectures.check_interface(model)
         config = model.config.get_text_config()
         backend = config._attn_implementation  # noqa: SLF001  no public getter exists
         if backend not in DENSE_MASK_BACKENDS:
@@ -64,11 +49,11 @@ class Target:
         self.model = model.eval()
         self.name = name
         self.config = config
-        self.windows = attention_windows(config)
+        self.windows = architectures.attention_windows(config)
         self.dtype: torch.dtype = model.dtype
         self.num_layers: int = config.num_hidden_layers
         self.hidden_size: int = config.hidden_size
-        self.context_limit: int = config.max_position_embeddings
+        self.context_limit = architectures.context_limit(config)
         self.vocab_size: int = model.get_output_embeddings().weight.shape[0]
         self._embedding: nn.Module = model.get_input_embeddings()
         self._lm_head: nn.Module = model.get_output_embeddings()
@@ -76,6 +61,7 @@ class Target:
         self._output_device: torch.device = next(self._lm_head.parameters()).device
         signature = inspect.signature(model.forward).parameters
         self._cache_keyword = cache_keyword(model.forward)
+        self._counts_cached_tokens = architectures.counts_cached_tokens(config)
         self._last_only: dict[str, Any] = {"logits_to_keep": 1} if "logits_to_keep" in signature else {}
 
     @property
@@ -102,6 +88,8 @@ class Target:
         `taps`: indices of transformers' `hidden_states` to return as features. `last_only`: logits of the last row
         alone, [1, V], otherwise [M, V].
         """
+        if self._counts_cached_tokens:
+            cache.show_positions(positions.to(self._input_device))
         output = self.model(
             input_ids=tokens.to(self._input_device)[None],
             position_ids=positions.to(self._input_device)[None],
@@ -127,11 +115,7 @@ class Target:
 
     def adjust_logits(self, logits: Tensor) -> Tensor:
         """The model's own scaling and soft cap, element by element, of what its LM head's matrix gives."""
-        scaling = getattr(self.config, "logits_scaling", None)
-        if scaling:
-            logits = logits / scaling
-        cap = getattr(self.config, "final_logit_softcapping", None)
-        return torch.tanh(logits / cap) * cap if cap else logits
+        return architectures.adjust_logits(self.config, logits)
 
     def _features(self, hidden_states: tuple[Tensor, ...], taps: tuple[int, ...]) -> Tensor:
         chosen = [hidden_states[tap][0].to(self._output_device) for tap in taps]
@@ -146,7 +130,7 @@ class Target:
         among_new, positions = among_new.to(self._input_device), positions.to(self._input_device)
         by_kind = {
             kind: masks.additive(
-                masks.tree_visibility(among_new, positions, num_cached, hidden.get(kind)),
+                masks.tree_visibility(among_new, positions, num_cached, hidden.get(kind), chunked=kind == CHUNKED),
                 self.dtype,
                 self._input_device,
             )

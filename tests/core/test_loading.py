@@ -17,7 +17,7 @@ from eagle_chat.core import machine
 from eagle_chat.core.config import LoadConfig
 from eagle_chat.core.errors import EagleChatError, HeadMismatchError, UserError
 from eagle_chat.core.heads.checkpoint import Checkpoint
-from tests import tiny
+from tests import tiny, zoo
 
 TEMPLATE = (
     "{% for m in messages %}{{ '<|start|>' + m['role'] + ' ' + m['content'] + '<|end|>' }}{% endfor %}"
@@ -221,3 +221,116 @@ def test_tree_options_of_the_wrong_kind() -> None:
         with pytest.raises(UserError):
             TreeConfig(**options)  # type: ignore[arg-type]
     assert TreeConfig(paths=[[0], [0, 0]]).paths == ((0,), (0, 0))  # type: ignore[arg-type]
+
+
+# Names, revisions and strangers' code.
+
+
+CODE = """
+from pathlib import Path
+from transformers import LlamaConfig, LlamaForCausalLM
+Path("{mark}").touch()
+
+
+class StrangeConfig(LlamaConfig):
+    model_type = "strange"
+
+
+class StrangeForCausalLM(LlamaForCausalLM):
+    config_class = StrangeConfig
+"""
+
+
+@pytest.fixture
+def strange_folder(target_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A target whose code lies beside its weights, and leaves a mark when it is run."""
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    (target_folder / "strange.py").write_text(CODE.format(mark=tmp_path / "ran"))
+    config = json.loads((target_folder / "config.json").read_text())
+    config |= {
+        "model_type": "strange",
+        "auto_map": {"AutoConfig": "strange.StrangeConfig", "AutoModelForCausalLM": "strange.StrangeForCausalLM"},
+    }
+    (target_folder / "config.json").write_text(json.dumps(config))
+    return target_folder
+
+
+def test_code_of_strangers_is_not_run(strange_folder: Path, tmp_path: Path) -> None:
+    message = refused(UserError, base=str(strange_folder), draft="none", dtype="float32")
+    assert "its code is in its own repository" in message
+    assert "--trust-remote-code" in message
+    assert not (tmp_path / "ran").exists()
+
+
+def test_code_of_strangers_is_run_when_asked_for_and_named(strange_folder: Path, tmp_path: Path) -> None:
+    engine = load_engine(base=str(strange_folder), draft="none", dtype="float32", trust_remote_code=True)
+    assert (tmp_path / "ran").exists()
+    assert engine.target.config.model_type == "strange"
+    started = next(engine.stream([5, 6, 7], sampling=SamplingConfig(max_new_tokens=1)))
+    assert started.type == "started"
+    assert started.notes[0].startswith("warning: code from the repository of")
+    assert "--revision COMMIT" in started.notes[0]
+
+
+def test_a_pickle_in_the_targets_weights_is_not_run(target_folder: Path, tmp_path: Path) -> None:
+    class Evil:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return (Path.touch, (tmp_path / "ran",))
+
+    (target_folder / "model.safetensors").unlink()
+    torch.save({"model.norm.weight": torch.zeros(2), "extra": Evil()}, target_folder / "pytorch_model.bin")
+    assert "could not be loaded" in refused(UserError, base=str(target_folder), draft="none", dtype="float32")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_eager_is_taken_where_there_is_nothing_else(tmp_path: Path) -> None:
+    zoo.make_model("gemma2").save_pretrained(tmp_path)
+    save_tokenizer(tmp_path)
+    engine = load_engine(base=str(tmp_path), draft="none", dtype="float32")
+    assert engine.target.config._attn_implementation == "eager"
+    assert "scaled_dot_product" in refused(UserError, base=str(tmp_path), draft="none", attention="sdpa")
+    assert LoadConfig().attention == "auto"
+
+
+def test_an_architecture_that_fails_its_trial_is_refused(target_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+    monkeypatch.setattr("eagle_chat.core.loading.check_by_running", lambda target: tried.append(target.name))
+    load_engine(base=str(target_folder), draft="none", dtype="float32")
+    assert tried == [str(target_folder)]
+
+
+def test_float16_is_warned_about_where_it_overflows(tmp_path: Path) -> None:
+    zoo.make_model("qwen2").save_pretrained(tmp_path)
+    save_tokenizer(tmp_path)
+    notes = {}
+    for dtype in ("float16", "bfloat16"):
+        engine = load_engine(base=str(tmp_path), draft="none", dtype=dtype)
+        notes[dtype] = next(engine.stream([5], sampling=SamplingConfig(max_new_tokens=0))).notes  # type: ignore[union-attr]
+    assert notes["float16"] == ["warning: qwen2 overflows in float16, answers can be noise: use --dtype bfloat16"]
+    assert notes["bfloat16"] == []
+
+
+def test_the_heads_revision_reaches_the_hub(target_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def snapshot_download(repo: str, **options: Any) -> str:
+        asked.append({"repo": repo, **options})
+        raise OSError("no network here")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
+    for revision in ("0123abc", None):
+        refused(UserError, base=str(target_folder), draft="a/b", draft_revision=revision, dtype="float32")
+    assert [call["revision"] for call in asked] == ["0123abc", None]
+
+
+@pytest.mark.parametrize(("device", "nodes"), [("cuda", 50), ("cpu", None)])
+def test_a_known_head_has_its_tree_on_an_accelerator(device: str, nodes: int | None) -> None:
+    from types import SimpleNamespace
+
+    from eagle_chat.core.loading import _known_tree
+
+    target: Any = SimpleNamespace(device=torch.device(device))
+    tree = _known_tree("yuhuili/EAGLE-Vicuna-13B-v1.3", target)
+    assert (tree.total_tokens if tree else None) == nodes
+    assert _known_tree("someone/head", target) is None
+    assert _known_tree(None, target) is None

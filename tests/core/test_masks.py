@@ -68,6 +68,30 @@ def test_a_window_counts_positions_and_not_slots() -> None:
     assert not torch.equal(visible, by_slots)
 
 
+def test_blocks_are_cut_by_position() -> None:
+    # Blocks of 4: positions 0..3 and 4..7. Nodes at 3 4 4 5; the two at position 4 begin a block each for themselves.
+    tree = masks.ancestor_matrix([-1, 0, 0, 1])
+    visible = masks.tree_visibility(tree, torch.tensor([3, 4, 4, 5]), 3, window=4, chunked=True)
+    assert masks.draw(visible) == drawing("""
+        1 1 1 1 0 0 0
+        0 0 0 0 1 0 0
+        0 0 0 0 0 1 0
+        0 0 0 0 1 0 1
+    """)
+
+
+def test_blocks_are_those_of_transformers_on_a_chain() -> None:
+    from transformers.masking_utils import chunked_overlay
+
+    size, length = 4, 11
+    overlay = chunked_overlay(size, torch.zeros(1, dtype=torch.long))
+    expected = torch.tensor(
+        [[key <= query and bool(overlay(0, 0, query, key)) for key in range(length)] for query in range(6, length)]
+    )
+    found = masks.tree_visibility(masks.causal_matrix(5), torch.arange(6, length), 6, size, chunked=True)
+    assert torch.equal(found, expected)
+
+
 def test_a_window_is_that_of_transformers_on_a_chain() -> None:
     from transformers.masking_utils import sliding_window_overlay
 

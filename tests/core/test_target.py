@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from eagle_chat.core import masks
-from eagle_chat.core.errors import HeadMismatchError, UserError
+from eagle_chat.core.errors import HeadMismatchError
 from eagle_chat.core.heads.checkpoint import build_head, check_taps
 from eagle_chat.core.heads.spec import default_taps
-from eagle_chat.core.target import Target, attention_windows
-from tests import tiny
+from eagle_chat.core.target import Target
+from tests import tiny, zoo
 
 
 @torch.inference_mode()
@@ -36,10 +36,10 @@ def test_a_chain_gives_what_the_bare_model_gives(architecture: str) -> None:
     torch.testing.assert_close(output.features, expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("architecture", tiny.ARCHITECTURES)
-def test_every_node_of_a_tree_sees_its_own_path_alone(architecture: str) -> None:
+@pytest.mark.parametrize(("architecture", "attention"), zoo.PAIRS)
+def test_every_node_of_a_tree_sees_its_own_path_alone(architecture: str, attention: str) -> None:
     """The row of each node equals that of a chain through its ancestors, on a prefix longer than the window."""
-    target = tiny.make_target(architecture)
+    target = zoo.target(architecture, attention)
     prefix, tokens, parents = tiny.prompts(1, 20)[0], [11, 12, 13, 14, 15, 16], [-1, 0, 0, 1, 2, 4]
     cache = target.new_cache(64)
     with torch.inference_mode():
@@ -71,20 +71,6 @@ def test_windows_by_kind_of_layer() -> None:
     assert tiny.make_target("llama").windows == {"full_attention": None}
     assert tiny.make_target("mistral-window").windows == {"sliding_attention": 8}
     assert tiny.make_target("gemma3").windows == {"full_attention": None, "sliding_attention": 8}
-
-
-def test_layers_that_cannot_verify_a_tree_are_refused() -> None:
-    config = tiny.make_model("llama").config
-    config.layer_types = ["full_attention", "linear_attention"]
-    with pytest.raises(UserError, match="linear_attention"):
-        attention_windows(config)
-
-
-def test_a_backend_without_dense_masks_is_refused() -> None:
-    model = tiny.make_model("llama")
-    model.config._attn_implementation = "flash_attention_2"
-    with pytest.raises(UserError, match="dense mask"):
-        Target(model, "tiny")
 
 
 @pytest.mark.parametrize("layers", range(3, 9))

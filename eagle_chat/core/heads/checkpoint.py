@@ -15,13 +15,11 @@ from eagle_chat.core.heads.eagle import EagleHead
 from eagle_chat.core.heads.eagle3 import Eagle3Head
 from eagle_chat.core.heads.files import TAP_IDS, Checkpoint, check_config, read_checkpoint
 from eagle_chat.core.heads.spec import HeadSpec, default_taps, rope_parameters
+from eagle_chat.core.heads.variants import check_flags, check_surplus, flag, lacking
 from eagle_chat.core.heads.vocabulary import draft_ids
 from eagle_chat.core.target import Target
 
 __all__ = ["Checkpoint", "architecture_of", "build_head", "check_taps", "read_checkpoint"]
-
-IGNORED = ("rotary_emb.inv_freq",)
-"""Buffers that old files carry and that are computed here."""
 
 
 def architecture_of(tensors: dict[str, Tensor]) -> str:
@@ -44,6 +42,7 @@ def build_head(
     tensors = dict(checkpoint.tensors)
     architecture = architecture_of(tensors)
     check_config(checkpoint.config)
+    notes = check_flags(architecture, checkpoint.config)
     if architecture == "eagle3":
         tensors = {_as_midlayer(name): value for name, value in tensors.items()}
     d2t, t2d = tensors.pop("d2t", None), tensors.pop("t2d", None)
@@ -54,7 +53,7 @@ def build_head(
     with torch.device("meta"):
         head_class = Eagle3Head if architecture == "eagle3" else EagleHead
         head = head_class(spec, target.embed, target.lm_head)
-    notes = _fill(head, tensors)
+    notes += _fill(head, tensors)
     # The rotary tables are computed, not stored: made anew off "meta", and after `to` so that they stay in float32.
     rotary = type(head.rotary)(spec.llama_config())
     head.rotary, head.draft_ids = rotary, ids
@@ -70,9 +69,9 @@ def _as_midlayer(name: str) -> str:
 def _fill(head: DraftHead, tensors: dict[str, Tensor]) -> list[str]:
     """Put the tensors in place; names of surplus ones as notes, HeadMismatchError for missing or misshapen ones."""
     wanted = head.state_dict()
-    missing = sorted(set(wanted) - set(tensors))
-    if missing:
-        raise HeadMismatchError(f"the head's file lacks {', '.join(missing)}: get the checkpoint again")
+    surplus = set(tensors) - set(wanted)
+    if missing := set(wanted) - set(tensors):
+        raise lacking(missing, surplus)
     for name, parameter in wanted.items():
         if tensors[name].shape != parameter.shape:
             raise HeadMismatchError(
@@ -81,9 +80,9 @@ def _fill(head: DraftHead, tensors: dict[str, Tensor]) -> list[str]:
             )
         if not tensors[name].is_floating_point():
             raise HeadMismatchError(f"{name} of floating-point numbers expected, found {tensors[name].dtype}")
-    surplus = sorted(name for name in set(tensors) - set(wanted) if not name.endswith(IGNORED))
+    notes = check_surplus(surplus)
     head.load_state_dict({name: tensors[name] for name in wanted}, assign=True)
-    return [f"the head's file holds tensors that are not used: {', '.join(surplus)}"] if surplus else []
+    return notes
 
 
 def _spec(
@@ -99,7 +98,8 @@ def _spec(
         essential += ["lm_head.weight", "norm.weight"]
     missing = [name for name in essential if name not in tensors]
     if missing:
-        raise HeadMismatchError(f"the head's file lacks {', '.join(missing)}: get the checkpoint again")
+        others = {name for name in tensors if ".mlp." in name or ".self_attn." in name}
+        raise lacking(missing, others - set(essential))
     _refuse_unknown_variants(architecture, config, tensors)
     query, key = (tensors[f"{layer}self_attn.{p}_proj.weight"] for p in "qk")
     hidden, fc_in = tensors["fc.weight"].shape
@@ -151,15 +151,10 @@ def _spec(
         draft_vocab_size=tensors["lm_head.weight"].shape[0],
         taps=chosen,
         num_fc_norms=sum(name.startswith("fc_norm.") for name in tensors),
-        norm_before_residual=bool(_flag(config, "norm_before_residual")),
-        norm_output=bool(_flag(config, "norm_output")),
+        norm_before_residual=bool(flag(config, "norm_before_residual")),
+        norm_output=bool(flag(config, "norm_output")),
     )
     return _checked_eagle3(spec, query.shape[1], target)
-
-
-def _flag(config: dict[str, Any], name: str) -> Any:
-    """A flag of the config's root, or of its `eagle_config`."""
-    return config.get(name, (config.get("eagle_config") or {}).get(name))
 
 
 def _refuse_unknown_variants(architecture: str, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
@@ -169,7 +164,7 @@ def _refuse_unknown_variants(architecture: str, config: dict[str, Any], tensors:
             f"an eagle3 head of one layer expected, found further layers {', '.join(sorted(layers))}: not supported"
         )
     norms = sum(name.startswith("fc_norm.") for name in tensors)
-    asked = [name for name in ("norm_before_fc", "fc_norm") if _flag(config, name)]
+    asked = [name for name in ("norm_before_fc", "fc_norm") if flag(config, name)]
     if asked and norms == 0:
         raise HeadMismatchError(f"the head's config asks for {asked[0]}, but its file holds no such norm")
 

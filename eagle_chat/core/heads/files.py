@@ -81,11 +81,12 @@ def check_config(config: dict[str, Any]) -> None:
 
 def _read_tensors(folder: Path) -> dict[str, Tensor]:
     safe, binary = folder / "model.safetensors", folder / "pytorch_model.bin"
-    path = safe if safe.is_file() else binary
+    index = folder / f"{safe.name}.index.json"
+    path = next((file for file in (safe, index) if file.is_file()), binary)
     if not path.is_file():
         raise UserError(f"model.safetensors or pytorch_model.bin expected in {folder}, found neither: check --draft")
     try:
-        found = load_file(path) if path == safe else torch.load(path, map_location="cpu", weights_only=True)
+        found = torch.load(path, map_location="cpu", weights_only=True) if path == binary else _read_safe(path)
     except Exception as error:  # a damaged pickle raises whatever it happens to spell
         reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         if isinstance(error, pickle.UnpicklingError):  # torch's own advice there is to run what the file holds
@@ -94,6 +95,17 @@ def _read_tensors(folder: Path) -> dict[str, Tensor]:
     if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
         raise UserError(f"{path} must hold tensors by name, found something else: get the checkpoint again")
     return found
+
+
+def _read_safe(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file, or of all the parts beside an index."""
+    if path.suffix != ".json":
+        return load_file(path)
+    names = set(json.loads(path.read_text(encoding="utf-8"))["weight_map"].values())
+    strange = [name for name in names if Path(name).name != name]
+    if strange:
+        raise ValueError(f"parts in the same folder expected, found {strange[0]!r}")
+    return {name: value for part in sorted(names) for name, value in load_file(path.parent / part).items()}
 
 
 def _canonical(name: str) -> str:
