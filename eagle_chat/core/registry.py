@@ -13,13 +13,15 @@ from eagle_chat.core.errors import UserError
 
 @dataclass(frozen=True)
 class Entry:
-    """`target` and `head`: a hub id, `embedded:NAME` or `asset:PATH`. `official`: a head of the EAGLE authors."""
+    """`target` and `head`: a hub id, `embedded:NAME` or `asset:PATH`. `official`: a head of the EAGLE authors.
+    `tau`: what was measured with that head and the default tree of its usual device."""
 
     target: str
     head: str | None = None
     official: bool = False
     template: str | None = None
     about: str = ""
+    tau: float | None = None
 
 
 @functools.cache
