@@ -22,7 +22,7 @@ from eagle_chat.doctor.numbers import Pass, check_head_numbers, check_numbers, c
 from eagle_chat.doctor.quantised import check_quantised
 from eagle_chat.doctor.speed import check_speed, measure_pair
 from eagle_chat.doctor.taps import check_taps_measured
-from eagle_chat.doctor.target import check_files, check_kind
+from eagle_chat.doctor.target import check_dtype, check_files, check_kind
 from eagle_chat.doctor.text import check_text
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def examine_files(config: LoadConfig) -> Iterator[Finding]:
         yield from_error("target", "kind", error, "the config is damaged, or this kind of model cannot verify a tree")
         return
     yield from check_kind(shape)
+    yield from check_dtype(shape, config, device)
     yield from check_text(names, shape)
     head: DraftHead | None = None
     if missing is not None:

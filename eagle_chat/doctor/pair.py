@@ -76,7 +76,8 @@ def shape(found: Names, device: torch.device, drafts: bool) -> Shape:
         except LOADING_ERRORS as error:
             raise not_loaded(found.source, error) from error
     with contextlib.suppress(*LOADING_ERRORS):  # a model without one has what its config says
-        model.generation_config = GenerationConfig.from_pretrained(**found.source)
+        name, revision = found.source["pretrained_model_name_or_path"], found.source.get("revision", "main")
+        model.generation_config = GenerationConfig.from_pretrained(name, revision=revision)
     return Shape(Target(model, found.config.base), dtype, stored if isinstance(stored, torch.dtype) else None)
 
 

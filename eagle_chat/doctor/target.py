@@ -6,6 +6,9 @@ from collections.abc import Iterator
 
 import torch
 
+from eagle_chat.core.config import LoadConfig
+from eagle_chat.core.machine import best_cpu_dtype
+from eagle_chat.core.policies import CPU_TREE
 from eagle_chat.doctor.findings import Finding, ok
 from eagle_chat.doctor.pair import Names, Shape
 from eagle_chat.doctor.weights import defect, missing_shards, weight_files
@@ -58,7 +61,7 @@ def check_files(names: Names) -> Iterator[Finding]:
 
 
 def check_kind(shape: Shape) -> Iterator[Finding]:
-    """Sizes, and whether the number format suits the model."""
+    """What it is, in numbers."""
     target, config = shape.target, shape.target.config
     count = sum(parameter.numel() for parameter in target.model.parameters())
     yield ok(
@@ -72,7 +75,11 @@ def check_kind(shape: Shape) -> Iterator[Finding]:
         context=target.context_limit,
         parameters=count,
     )
-    name = str(shape.dtype).removeprefix("torch.")
+
+
+def check_dtype(shape: Shape, config: LoadConfig, device: torch.device) -> Iterator[Finding]:
+    """Whether the number format suits the model, and on a CPU whether another one is faster."""
+    name = _name(shape.dtype)
     if shape.dtype == torch.float16 and shape.stored_dtype == torch.bfloat16:
         yield Finding(
             GROUP,
@@ -83,7 +90,26 @@ def check_kind(shape: Shape) -> Iterator[Finding]:
             "for it)",
             "--dtype bfloat16",
         )
-    else:
-        stored = str(shape.stored_dtype).removeprefix("torch.")
-        beside = "" if shape.stored_dtype in (None, shape.dtype) else f", the files hold {stored}"
-        yield ok(GROUP, "dtype", f"{name}{beside}", dtype=name)
+        return
+    faster = _faster(shape, config, device)
+    if faster is not None:
+        cause = f"--dtype {name} was asked for; {faster} is faster on this processor for matrices of this size"
+        remedy = "leave --dtype out" + (", unless exact sums are wanted" if name == "float32" else "")
+        yield Finding(GROUP, "dtype", "note", f"{name} is not the fastest here", cause, remedy)
+        return
+    beside = "" if shape.stored_dtype in (None, shape.dtype) else f", the files hold {_name(shape.stored_dtype)}"
+    yield ok(GROUP, "dtype", f"{name}{beside}", dtype=name)
+
+
+def _faster(shape: Shape, config: LoadConfig, device: torch.device) -> str | None:
+    """The faster format of a CPU, where another one was asked for. Measured once for a shape, and remembered."""
+    if device.type != "cpu" or config.dtype == "auto":
+        return None
+    sizes = shape.target.config
+    width = getattr(sizes, "intermediate_size", None) or sizes.hidden_size
+    best = best_cpu_dtype(sizes.hidden_size, width, CPU_TREE.total_tokens or 1)
+    return _name(best) if best != shape.dtype else None
+
+
+def _name(dtype: torch.dtype | None) -> str:
+    return str(dtype).removeprefix("torch.")

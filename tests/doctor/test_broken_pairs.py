@@ -233,6 +233,14 @@ def test_bfloat16_weights_in_float16(pair: Pair) -> None:
     assert grave(pair.files(dtype="bfloat16")) == []
 
 
+@pytest.mark.parametrize("best", [torch.float32, torch.bfloat16])
+def test_a_slow_format_is_noted(pair: Pair, monkeypatch: pytest.MonkeyPatch, best: torch.dtype) -> None:
+    monkeypatch.setattr("eagle_chat.doctor.target.best_cpu_dtype", lambda *_: best)
+    (found,) = [one for one in pair.files(dtype="float32") if one.check == "dtype"]
+    assert found.severity == ("ok" if best == torch.float32 else "note")
+    assert ("leave --dtype out" in found.remedy) == (best != torch.float32)
+
+
 def test_more_memory_needed_than_there_is(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("eagle_chat.doctor.memory.available", lambda *_, **__: (100_000, "free in main memory"))
     finding = only(pair.files(), "memory", code=1)
