@@ -39,9 +39,9 @@ def compare(engine: Engine, config: LoadConfig, nodes: int, load: Load) -> dict[
     target = engine.target
     dtype = str(target.dtype).removeprefix("torch.")
     result: dict[str, Any] = {"bits": bits(target.model), "unquantised": dtype, "rows": [], "reason": None}
-    needed, there = target.model.num_parameters() * target.dtype.itemsize, available(target.device, spread=False)
-    if there is not None and needed * ROOM > there[0]:
-        result["reason"] = f"the unquantised target needs {needed / 2**30:.1f} GiB, {there[0] / 2**30:.1f} are free"
+    needed, (free, _) = target.model.num_parameters() * target.dtype.itemsize, available(target.device, spread=False)
+    if needed * ROOM > free:
+        result["reason"] = f"the unquantised target needs {needed / 2**30:.1f} GiB, {free / 2**30:.1f} are free"
         return result
     name: DtypeName = dtype  # type: ignore[assignment]  # one of the names that a target can be loaded in
     whole = dataclasses.replace(config, load_in_4bit=False, load_in_8bit=False, draft="none", dtype=name)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import torch
 from torch import nn
 
 from eagle_chat.core.heads.base import DraftHead
 from eagle_chat.core.target import Target
 
+CGROUP = Path("/sys/fs/cgroup")
 CONTEXT = 4096
 """Tokens of a long chat, for the caches."""
 BYTES_BY_BITS = {8: 1.0, 4: 0.5 + 1 / 64}
@@ -33,7 +35,7 @@ class Need:
 
 def need(target: Target, head: DraftHead | None, bits: int | None) -> Need:
     """What a pair on "meta" would take. `bits`: 8 or 4 where the target is to be quantised."""
-    size = target.dtype.itemsize
+    size: int = target.dtype.itemsize
     head_weights = sum(parameter.numel() for parameter in head.parameters()) if head is not None else 0
     tokens = min(CONTEXT, target.context_limit)
     config = target.config
@@ -42,13 +44,14 @@ def need(target: Target, head: DraftHead | None, bits: int | None) -> Need:
     caches = 2 * target.num_layers * heads * dim * tokens * size
     if head is not None:
         caches += 2 * head.spec.num_layers * head.spec.num_kv_heads * head.spec.head_dim * tokens * size
-    return Need(weight_bytes(target, bits), head_weights * size, caches)
+    return Need(weight_bytes(target, bits), head_weights * size, int(caches))
 
 
 def weight_bytes(target: Target, bits: int | None) -> int:
     """Bytes of the target's weights. Quantised are the matrices of its linear layers but the LM head's."""
-    size, lm_head = target.dtype.itemsize, target.model.get_output_embeddings()
-    total = sum(parameter.numel() for parameter in target.model.parameters())  # shared ones once
+    size: int = target.dtype.itemsize
+    lm_head = target.model.get_output_embeddings()
+    total: int = sum(parameter.numel() for parameter in target.model.parameters())  # shared ones once
     if bits is None:
         return total * size
     linear = [m for m in target.model.modules() if isinstance(m, nn.Linear) and m is not lm_head]
@@ -56,27 +59,23 @@ def weight_bytes(target: Target, bits: int | None) -> int:
     return int(quantised * BYTES_BY_BITS[bits]) + (total - quantised) * size
 
 
-def available(device: torch.device, spread: bool) -> tuple[int, str] | None:
-    """Free bytes on the device and its name in words; with `spread` those of all accelerators. None: not known."""
+def available(device: torch.device, spread: bool) -> tuple[int, str]:
+    """Free bytes on the device and where, in words; with `spread` those of all accelerators together."""
     if device.type == "cuda":
         devices = range(torch.cuda.device_count()) if spread else [device.index or 0]
         return sum(torch.cuda.mem_get_info(one)[0] for one in devices), "free on the accelerator"
     if device.type == "mps":
         return torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory(), "free on the accelerator"
-    free = _free_main_memory()
-    return None if free is None else (free, "free in main memory")
+    free = int(psutil.virtual_memory().available)
+    limit = container_room(CGROUP)
+    return free if limit is None else min(free, limit), "free in main memory"
 
 
-def _free_main_memory() -> int | None:
-    import psutil  # accelerate needs it too
-
-    return min([int(psutil.virtual_memory().available), *_container_limit()])
-
-
-def _container_limit() -> list[int]:
-    """What a container leaves (cgroup v2), as a list of one or nothing."""
-    limit, used = (Path("/sys/fs/cgroup") / name for name in ("memory.max", "memory.current"))
+def container_room(group: Path) -> int | None:
+    """What the limit of a container (cgroup v2) leaves, cached files not counted as used. None: there is no limit."""
     try:
-        return [int(limit.read_text()) - int(used.read_text())]
-    except (OSError, ValueError):  # no such limit: the word is "max"
-        return []
+        limit, used = (int((group / name).read_text()) for name in ("memory.max", "memory.current"))
+        counts = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        return limit - used + int(counts["file"])
+    except (OSError, ValueError, KeyError):  # no such file, or the limit is the word "max"
+        return None

@@ -22,13 +22,9 @@ def check_memory(config: LoadConfig, target: Target, head: DraftHead | None, dev
     """Need against what is free. An error where loading would end in swapping or a killed process."""
     bits = 8 if config.load_in_8bit else 4 if config.load_in_4bit else None
     wanted = need(target, head, bits)
-    there = available(device, spread=config.device_map is not None)
+    free, where = available(device, spread=config.device_map is not None)
     figures = {"target": wanted.target, "head": wanted.head, "caches": wanted.caches, "total": wanted.total}
     parts = f"target {_gib(wanted.target)}, head {_gib(wanted.head)}, caches {_gib(wanted.caches)}"
-    if there is None:
-        yield ok(GROUP, "memory", f"{_gib(wanted.total)} needed ({parts})", **figures)
-        return
-    free, where = there
     figures |= {"available": free}
     found = f"{_gib(wanted.total)} needed ({parts}), {_gib(free)} {where}"
     if wanted.total <= TIGHT * free:

@@ -70,9 +70,9 @@ def shape(found: Names, device: torch.device, drafts: bool) -> Shape:
             model_config = AutoConfig.from_pretrained(**found.source)
             stored = getattr(model_config.get_text_config(), "dtype", None)  # before the model is given another one
             with torch.device("meta"):
-                model = AutoModelForCausalLM.from_config(
-                    model_config, dtype=dtype, attn_implementation=found.config.attention
-                )
+                attention = found.config.attention
+                made: Any = AutoModelForCausalLM.from_config  # it has no types
+                model = made(model_config, dtype=dtype, attn_implementation=attention)
         except LOADING_ERRORS as error:
             raise not_loaded(found.source, error) from error
     with contextlib.suppress(*LOADING_ERRORS):  # a model without one has what its config says

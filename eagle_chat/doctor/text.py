@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -64,13 +65,14 @@ def _check_template(chat: Chat) -> Iterator[Finding]:
         yield Finding(GROUP, "template", "error", "the template leaves the question out", cause, "--template FILE")
         return
     bos = chat.tokenizer.bos_token_id
-    count = chat.encode([question]).count(bos) if bos is not None else 0
+    # Only those in front: some models begin every turn with the same token.
+    count = sum(1 for _ in itertools.takewhile(lambda token: token == bos, chat.encode([question])))
     if count > 1:
         cause = "the template writes it, and the tokenizer adds another one"
         found = f"a prompt begins with {count} BOS tokens"
         yield Finding(GROUP, "template", "warning", found, cause, "--template FILE with one of them left out")
     else:
-        yield ok(GROUP, "template", f"renders a conversation with {count} BOS")
+        yield ok(GROUP, "template", f"renders a conversation, {'with its' if count else 'without a'} BOS")
     try:
         knows_system = _SYSTEM in chat.prompt([{"role": "system", "content": _SYSTEM}, question])
     except UserError:

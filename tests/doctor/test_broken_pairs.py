@@ -289,6 +289,17 @@ def test_a_template_that_is_none(pair: Pair, template: str, severity: str, words
     assert words in only(pair.files(), "template", severity).remedy
 
 
+def test_a_second_bos(pair: Pair) -> None:
+    """Two in front are a fault; one that begins every turn is none."""
+    turns = "{% for m in messages %}<|start|>{{ m['content'] }}<|end|>{% endfor %}"
+    for front, severity in (("", "ok"), ("<|start|>", "warning")):
+        save_tokenizer(pair.target, front + turns)
+        path = pair.target / "tokenizer_config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "bos_token": "<|start|>"}))
+        (found,) = [one for one in pair.files() if one.check == "template"]
+        assert found.severity == severity, found
+
+
 def test_nothing_ends_an_answer(pair: Pair) -> None:
     pair.change_config(pair.target, eos_token_id=None)
     (pair.target / "generation_config.json").unlink()

@@ -128,7 +128,7 @@ def test_first_choices_are_what_a_chain_of_one_accepts() -> None:
     engine = tiny.make_engine(tiny.make_target())
     prompt, sampling = tiny.prompts(1)[0], SamplingConfig(max_new_tokens=40)
     script = prompt + tiny.answer(engine, prompt, sampling=sampling)
-    engine.head = tiny.StubHead(engine.target, script, tiny.STUBS["mix"])
+    engine.head = tiny.StubHead(engine.target, script, lambda at: 0 if at % 3 else None)
     accepted: list[bool] = []
     for event in engine.stream(prompt, sampling=sampling, tree=TreeConfig("chain", depth=1)):
         if isinstance(event, Committed):
