@@ -10,6 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from eagle_chat.bench.quantised import quantisation_line
 from eagle_chat.bench.report import run_label, unlike_plain
 from eagle_chat.core.events import STAGES
 
@@ -55,6 +56,8 @@ def bench_card(value: dict[str, Any], ascii_only: bool = False) -> Group:
         parts.append(_category_table(runs, ascii_only))
     parts += [_alpha_table(table, ascii_only) for table in value.get("alpha", [])]
     parts += [_calibration_table(table, ascii_only) for table in value.get("calibration", [])]
+    if "quantisation" in value:
+        parts += [shown(quantisation_line(value["quantisation"])), Text()]
     parts += [shown(f"note: {note}") for note in value["notes"]]
     parts += [
         Text(f"FAULT: in float32 the greedy text of {name} differs from plain decoding; eagle-chat verify shows where")

@@ -25,7 +25,7 @@ def describe_machine(engine: Engine) -> dict[str, Any]:
     device = torch.device(about["device"])
     return {
         "system": f"{platform.system()} {platform.machine()}",
-        "cpu": _cpu_name(),
+        "cpu": cpu_name(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
         "memory_bytes": _total_memory(),
@@ -37,7 +37,8 @@ def describe_machine(engine: Engine) -> dict[str, Any]:
     }
 
 
-def _cpu_name() -> str:
+def cpu_name() -> str:
+    """The processor as its maker calls it, or its kind where the system does not tell."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
             name, _, value = line.partition(":")

@@ -126,6 +126,24 @@ def models(
     raise typer.Exit(run(words or [], as_json))
 
 
+@app.command()
+@shared_options
+def doctor(
+    ctx: typer.Context,
+    run_it: Annotated[
+        bool, typer.Option("--run/--no-run", help="Also load the pair and answer a few questions.")
+    ] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object with every finding.")] = False,
+) -> None:
+    """Find out what is wrong with a target, its head or this machine: cause and remedy of each finding.
+
+    Ends with 0 where nothing is wrong, 3 where the head does not fit the target, 1 or 2 for another error.
+    """
+    from eagle_chat.cli.doctor import run
+
+    raise typer.Exit(run(ctx.obj, run_it, as_json))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; its exit code.
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import eagle_chat
 from eagle_chat.bench.alpha import measure_alpha
 from eagle_chat.bench.answers import answer_lines, answer_path
 from eagle_chat.bench.calibration import measure_calibration
@@ -26,6 +27,7 @@ from eagle_chat.bench.plan import (
 )
 from eagle_chat.bench.plot import check_matplotlib, draw
 from eagle_chat.bench.prompts import Question, read_questions, select
+from eagle_chat.bench.quantised import compare
 from eagle_chat.bench.report import as_json, document, run_label, unlike_plain
 from eagle_chat.bench.runner import Asker, Measured, measure
 from eagle_chat.cli.answer import INTERRUPTED, StopRequest
@@ -37,6 +39,7 @@ from eagle_chat.cli.text import needs_ascii
 from eagle_chat.core.config import SamplingConfig
 from eagle_chat.core.errors import UserError
 from eagle_chat.core.progress import Report, reporting
+from eagle_chat.core.quantization import wanted
 
 if TYPE_CHECKING:
     from eagle_chat.core.engine import Engine
@@ -72,6 +75,10 @@ def run(given: Given, asked: BenchOptions) -> int:
     with stop, reporting() as report:
         asker = Asker(engine, settings.system, lambda: stop.asked)
         value, measured = _measure(asker, plan, settings, asked, report)
+        if wanted(settings.load) and not value["partial"]:
+            report("loading the unquantised target, to compare with", 0.9)
+            nodes = engine.defaults.total_tokens or 1
+            value["quantisation"] = compare(engine, settings.load, nodes, eagle_chat.load_engine)
     show(bench_card(value, needs_ascii(sys.stdout)))
     _write_files(value, measured, asked)
     if value["partial"]:

@@ -68,6 +68,7 @@ COLOURS = {
     "quiet": "dim",
     "figure": "bold",
     "title": "bold cyan",
+    "warning": "bold yellow",
 }
 # Where there is no colour: attributes. The signs tell the marks apart by themselves.
 PLAIN = dict.fromkeys(COLOURS, "") | {

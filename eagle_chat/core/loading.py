@@ -13,7 +13,7 @@ import transformers
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-from eagle_chat.core import hub, registry
+from eagle_chat.core import hub, placement, quantization, registry
 from eagle_chat.core.architectures import check_by_running, dtype_notes
 from eagle_chat.core.chat import Chat
 from eagle_chat.core.config import LoadConfig, TreeConfig
@@ -34,21 +34,19 @@ LOADING_ERRORS = (
 
 def load_engine(config: LoadConfig) -> Engine:
     """Load what `config` names. UserError for wrong names, HeadMismatchError for a head that does not fit."""
-    # An alias means the alias, even where a folder of that name happens to lie in the working directory.
-    by_name = registry.is_alias(config.base) or not _is_local(config.base)
-    entry = registry.lookup(config.base) if by_name else None
-    # Said outright: without it transformers would ask on the terminal whether to run the code of a stranger.
-    source = _target_source(config, entry) | {"trust_remote_code": config.trust_remote_code}
-    head_name = _head_name(config, entry)
-    device = _device(config.device)
+    entry = find_entry(config.base)
+    source = target_source(config, entry)
+    head_name = find_head(config, entry)
+    device, device_notes = choose_device(config)
     target = _load_target(source, config, device, drafts=head_name is not None)
     check_by_running(target)
-    tokenizer = _load_tokenizer(source)
+    tokenizer = load_tokenizer(source)
     template = config.template or (entry.template if entry and not tokenizer.chat_template else None)
-    chat = Chat(tokenizer, _generation_stop_ids(target.model), template, config.thinking)
+    chat = Chat(tokenizer, generation_stop_ids(target.model), template, config.thinking)
     head, notes = (None, []) if head_name is None else _load_head(head_name, target, config)
     label = head_name.removeprefix("asset:heads/") if head_name else None
-    notes = [*_security_notes(config), *dtype_notes(target.config, target.dtype), *notes]
+    placed = placement.placement_notes(placement.placed(target.model))
+    notes = [*_security_notes(config), *device_notes, *placed, *dtype_notes(target.config, target.dtype), *notes]
     return Engine(target, chat, head, label, _known_tree(head_name, target), notes)
 
 
@@ -65,13 +63,25 @@ def _security_notes(config: LoadConfig) -> list[str]:
     return [f"warning: code from the repository of {config.base} runs with your rights (--trust-remote-code){pinned}"]
 
 
+def find_entry(base: str) -> registry.Entry | None:
+    """What the registry knows of a target's name. UserError for a name that is nothing at all."""
+    # An alias means the alias, even where a folder of that name happens to lie in the working directory.
+    by_name = registry.is_alias(base) or not _is_local(base)
+    return registry.lookup(base) if by_name else None
+
+
 def _is_local(name: str) -> bool:
     path = Path(name).expanduser()
     return path.is_dir() or path.suffix == ".gguf"
 
 
-def _target_source(config: LoadConfig, entry: registry.Entry | None) -> dict[str, Any]:
+def target_source(config: LoadConfig, entry: registry.Entry | None) -> dict[str, Any]:
     """Arguments for transformers' `from_pretrained`: the name, and the file inside it for GGUF."""
+    # Said outright: without it transformers would ask on the terminal whether to run the code of a stranger.
+    return _named_source(config, entry) | {"trust_remote_code": config.trust_remote_code}
+
+
+def _named_source(config: LoadConfig, entry: registry.Entry | None) -> dict[str, Any]:
     path = Path(config.base).expanduser()
     if entry is None and path.suffix == ".gguf":
         if not path.is_file():
@@ -89,7 +99,8 @@ def _target_source(config: LoadConfig, entry: registry.Entry | None) -> dict[str
     return {"pretrained_model_name_or_path": name, "revision": config.revision or "main"}
 
 
-def _head_name(config: LoadConfig, entry: registry.Entry | None) -> str | None:
+def find_head(config: LoadConfig, entry: registry.Entry | None) -> str | None:
+    """The head's name: as given, else the alias's own; None for plain decoding. UserError where none is known."""
     if config.draft == "none":
         return None
     name = config.draft or (entry.head if entry else None)
@@ -101,44 +112,77 @@ def _head_name(config: LoadConfig, entry: registry.Entry | None) -> str | None:
     return name
 
 
-def _device(asked: str) -> torch.device:
-    if asked != "auto":
-        try:
-            device = torch.device(asked)
-            torch.empty(1, device=device)
-        except (RuntimeError, AssertionError, NotImplementedError) as error:
-            raise UserError(f"a device of this machine expected, found {asked!r}: use --device cpu or auto") from error
-        return device
+def choose_device(config: LoadConfig) -> tuple[torch.device, list[str]]:
+    """The device that was asked for, or the best one that works; with notes for people.
+
+    With a device map: the first of the devices that accelerate will spread over.
+    """
+    if config.device != "auto":
+        if config.device_map is not None:
+            raise UserError(
+                f"one place for the target expected, found --device {config.device} and --device-map "
+                f"{config.device_map}: give only one of the two"
+            )
+        reason = _unusable(config.device)
+        if reason is not None:
+            raise UserError(
+                f"a device of this machine expected, found {config.device!r} ({reason}): use --device cpu or auto"
+            )
+        return torch.device(config.device), []
     if torch.cuda.is_available():
-        return torch.device("cuda")
-    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+        return torch.device("cuda"), []
+    if torch.backends.mps.is_available() and not quantization.wanted(config):
+        reason = _unusable("mps")
+        if reason is None:
+            return torch.device("mps"), []
+        return torch.device("cpu"), [f"the CPU is used: this machine's MPS device cannot do what is needed ({reason})"]
+    return torch.device("cpu"), []
+
+
+def _unusable(device: str) -> str | None:
+    """Why nothing can be decoded on a device; None where it can.
+
+    The noise of sampling is made of 64-bit integers and float64, so that it is the same everywhere. MPS lacks the
+    latter.
+    """
+    try:
+        bits = torch.arange(2, dtype=torch.int64, device=device) >> 1
+        float((bits.double() @ bits.double()).log1p())
+    except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
+        return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return None
 
 
 def _load_target(source: dict[str, Any], config: LoadConfig, device: torch.device, drafts: bool) -> Target:
     attention = None if config.attention == "auto" else config.attention  # None: SDPA where the architecture has it
     arguments: dict[str, Any] = {"attn_implementation": attention, **source}
-    if config.load_in_8bit or config.load_in_4bit:
-        from eagle_chat.core.quantization import quantization_config
-
-        arguments["quantization_config"] = quantization_config(config)
-    if config.device_map is not None:
-        arguments["device_map"] = config.device_map
-    with _quiet_transformers():
+    with quiet_transformers():
         try:
-            arguments["dtype"] = _dtype(source, config, device, drafts)
+            dtype = arguments["dtype"] = choose_dtype(source, config, device, drafts)
+            if quantization.wanted(config):
+                arguments["quantization_config"] = quantization.quantization_config(config, dtype, device)
+            if config.device_map is not None:
+                arguments["device_map"] = config.device_map
+            elif device.type == "cuda" or quantization.wanted(config):
+                # Straight to where it runs: quantised weights cannot move later, others would pass through main memory.
+                arguments["device_map"] = {"": str(device)}
             loaded: Any = AutoModelForCausalLM.from_pretrained(**arguments, output_loading_info=True)
         except LOADING_ERRORS as error:
-            raise _not_loaded(source, error) from error
+            raise not_loaded(source, error) from error
     model, report = loaded
     if report["missing_keys"]:  # transformers fills these with random numbers
         missing = ", ".join(sorted(report["missing_keys"])[:5])
         raise UserError(f"every weight of the target expected in its files, found none for {missing}: get it again")
-    if config.device_map is None and not (config.load_in_8bit or config.load_in_4bit):
+    placement.check_placement(placement.placed(model))
+    if "device_map" not in arguments:
         model.to(device)
-    return Target(model, config.base)
+    target = Target(model, config.base)
+    quantization.guard(model)
+    return target
 
 
-def _dtype(source: dict[str, Any], config: LoadConfig, device: torch.device, drafts: bool) -> torch.dtype:
+def choose_dtype(source: dict[str, Any], config: LoadConfig, device: torch.device, drafts: bool) -> torch.dtype:
+    """The number format that was asked for, else the faster one on a CPU and the stored one elsewhere."""
     if config.dtype != "auto":
         dtype: torch.dtype = getattr(torch, config.dtype)
         return dtype
@@ -150,12 +194,13 @@ def _dtype(source: dict[str, Any], config: LoadConfig, device: torch.device, dra
     return stored if isinstance(stored, torch.dtype) else torch.float16
 
 
-def _load_tokenizer(source: dict[str, Any]) -> Any:
-    with _quiet_transformers():
+def load_tokenizer(source: dict[str, Any]) -> Any:
+    """The target's tokenizer. UserError where it cannot be loaded."""
+    with quiet_transformers():
         try:
             return AutoTokenizer.from_pretrained(**source)
         except LOADING_ERRORS as error:
-            raise _not_loaded(source, error) from error
+            raise not_loaded(source, error) from error
 
 
 def _load_head(name: str, target: Target, config: LoadConfig) -> tuple[DraftHead, list[str]]:
@@ -163,7 +208,7 @@ def _load_head(name: str, target: Target, config: LoadConfig) -> tuple[DraftHead
     return build_head(read_checkpoint(hub.head_folder(name, config.draft_revision)), target, taps)
 
 
-def _generation_stop_ids(model: Any) -> list[int]:
+def generation_stop_ids(model: Any) -> list[int]:
     """The model's own stop ids: one, several or none."""
     eos = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
     if eos is None:
@@ -171,7 +216,8 @@ def _generation_stop_ids(model: Any) -> list[int]:
     return list(eos) if isinstance(eos, list) else [eos]
 
 
-def _not_loaded(source: dict[str, Any], error: Exception) -> UserError:
+def not_loaded(source: dict[str, Any], error: Exception) -> UserError:
+    """What a library's error means for the person who gave the name."""
     name = source["pretrained_model_name_or_path"]
     reason, remedy = hub.first_line(error), "check --base" if Path(name).exists() else hub.remedy(error)
     if isinstance(error, pickle.UnpicklingError):  # torch's own advice there is to run what the file holds
@@ -183,7 +229,7 @@ def _not_loaded(source: dict[str, Any], error: Exception) -> UserError:
     return UserError(f"the target {name} could not be loaded ({reason}): {remedy}")
 
 
-class _quiet_transformers:  # noqa: N801  a context manager, used like a function
+class quiet_transformers:  # noqa: N801  a context manager, used like a function
     """Keeps transformers' progress bars and advice out of the terminal while something loads."""
 
     def __enter__(self) -> None:

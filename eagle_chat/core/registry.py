@@ -18,7 +18,8 @@ from eagle_chat.core.errors import UserError
 class Head:
     """A published head. `repo`: a hub id or `asset:PATH`. `method`: "eagle" or "eagle3". `official`: of the EAGLE
     authors. `parameters`: in billions, None where not known. `tree`: its defaults on an accelerator. `unsure`: the id
-    could not be looked up when it was written down."""
+    could not be looked up when it was written down. `tau`: what was measured with the default tree of its usual
+    device, where somebody did."""
 
     repo: str
     method: str
@@ -27,6 +28,7 @@ class Head:
     tree: Mapping[str, Any] = field(default_factory=dict)
     revision: str = "main"
     unsure: bool = False
+    tau: float | None = None
 
     def tree_config(self) -> TreeConfig | None:
         """The dynamic tree that suits this head on an accelerator; None: what suits its architecture."""

@@ -16,6 +16,7 @@ from eagle_chat.core import architectures, masks
 from eagle_chat.core.architectures import CHUNKED
 from eagle_chat.core.cache import TreeCache
 from eagle_chat.core.errors import UserError
+from eagle_chat.core.placement import last_layer_device, run_device
 
 DENSE_MASK_BACKENDS = ("sdpa", "eager")
 
@@ -57,8 +58,8 @@ class Target:
         self.vocab_size: int = model.get_output_embeddings().weight.shape[0]
         self._embedding: nn.Module = model.get_input_embeddings()
         self._lm_head: nn.Module = model.get_output_embeddings()
-        self._input_device: torch.device = next(self._embedding.parameters()).device
-        self._output_device: torch.device = next(self._lm_head.parameters()).device
+        self._input_device: torch.device = run_device(self._embedding)
+        self._output_device: torch.device = last_layer_device(model)
         signature = inspect.signature(model.forward).parameters
         self._cache_keyword = cache_keyword(model.forward)
         self._counts_cached_tokens = architectures.counts_cached_tokens(config)
@@ -100,7 +101,7 @@ class Target:
             **(self._last_only if last_only else {}),
         )
         cache.stage(tokens.shape[0])
-        logits = output.logits[0, -1:] if last_only else output.logits[0]
+        logits = (output.logits[0, -1:] if last_only else output.logits[0]).to(self._output_device)
         return TargetOutput(logits, self._features(output.hidden_states, taps) if taps else None)
 
     def embed(self, tokens: Tensor) -> Tensor:
@@ -110,7 +111,8 @@ class Target:
 
     def lm_head(self, hidden: Tensor) -> Tensor:
         """Logits [M, V] of normed final hidden states [M, H], with the model's own scaling and soft cap."""
-        logits: Tensor = self._lm_head(hidden)
+        # An LM head that shares the embedding's weights rests beside the first layer, wherever the last one is.
+        logits: Tensor = self._lm_head(hidden).to(self._output_device)
         return self.adjust_logits(logits)
 
     def adjust_logits(self, logits: Tensor) -> Tensor:
