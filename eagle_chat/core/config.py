@@ -45,7 +45,8 @@ class LoadConfig:
 
     `base`: alias, hub id, folder or GGUF file of the target. `draft`: hub id or folder of the head, "none" for
     plain decoding, or None for the alias's own head. `taps`: which `hidden_states[i]` an EAGLE-3 head reads,
-    None for what its checkpoint says.
+    None for what its checkpoint says. `draft_vocab`: tokens an `eagle` head may draft, a number or a JSON file of ids
+    (see `heads.trimming`); None for all.
     """
 
     base: str = "smollm2"
@@ -59,6 +60,7 @@ class LoadConfig:
     template: str | None = None
     attention: AttentionName = "sdpa"
     taps: tuple[int, int, int] | None = None
+    draft_vocab: str | None = None
 
     def __post_init__(self) -> None:
         _expect_choice("dtype", self.dtype, get_args(DtypeName))
