@@ -92,6 +92,12 @@ class Given:
         str | None,
         typer.Option(metavar="A,B,C", help="Hidden states an EAGLE-3 head reads. Without it: as its checkpoint says."),
     ] = None
+    draft_vocab: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|FILE", help="Tokens an eagle head may draft: the first N, or a JSON list. Without: all."
+        ),
+    ] = None
     system: Annotated[
         str | None,
         typer.Option(

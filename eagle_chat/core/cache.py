@@ -28,11 +28,13 @@ class TreeCacheLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]  # its c
     def __init__(self, owner: TreeCache) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.owner = owner
+        self.both: Tensor | None = None
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Take room for the owner's capacity, with the shapes and dtype that the model brings."""
         self.keys = self.owner.allocate(key_states)
         self.values = self.owner.allocate(value_states)
+        self.both = self.owner.joined(self.keys, self.values)
         self.is_initialized = True
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
@@ -45,6 +47,17 @@ class TreeCacheLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]  # its c
         self.keys[:, :, start:end].copy_(key_states)
         self.values[:, :, start:end].copy_(value_states)
         return self.keys[:, :, :end], self.values[:, :, :end]
+
+    def append(self, states: Tensor) -> tuple[Tensor, Tensor]:
+        """`update` for keys and values in one tensor [2, heads, M, dim]: one copy instead of two."""
+        if not self.is_initialized:
+            self.lazy_initialization(states[:1], states[1:])
+        assert self.both is not None
+        start = self.owner.filled
+        end = start + states.shape[-2]
+        self.both[:, :, start:end].copy_(states)
+        filled = self.both[:, :, :end]
+        return filled[:1], filled[1:]
 
     def move(self, filled: int, rows: Tensor | None = None) -> None:
         """Take new room for the owner's new capacity, keeping the first `filled` tokens, of some `rows` of a batch."""
@@ -132,6 +145,13 @@ class TreeCache(Cache):
         """Before a forward of M tokens at `positions` [M], for models that take the positions of some queries to be
         `get_seq_length() + arange(M)`: make that sum the true positions, which those of a tree are not."""
         self.shown = positions - torch.arange(positions.shape[0], device=positions.device)
+    def joined(self, keys: Tensor, values: Tensor) -> Tensor | None:
+        """Two buffers [1, heads, capacity, dim] that were allocated one after the other, as one view [2, ...]; None
+        where they lie in different slabs, because keys and values have different shapes."""
+        if keys.shape != values.shape or keys.dtype != values.dtype:
+            return None
+        slab, used = self._slabs[(*keys.shape[:2], keys.shape[3], keys.dtype, keys.device)]
+        return slab[used - 2 : used, 0]
 
     def stage(self, num_tokens: int) -> None:
         """Count the tokens of a finished forward pass as staged: later passes see them."""

@@ -46,7 +46,8 @@ class LoadConfig:
     `base`: alias, hub id, folder or GGUF file of the target. `draft`: hub id or folder of the head, "none" for
     plain decoding, or None for the alias's own head. `attention` "auto": SDPA where the architecture has it. `taps`:
     which `hidden_states[i]` an EAGLE-3 head reads, None for what its checkpoint says. `thinking`: whether a model that
-    can be told shall think, None for what its template does by itself.
+    can be told shall think, None for what its template does by itself. `draft_vocab`: tokens an `eagle` head may
+    draft, a number or a JSON file of ids (see `heads.trimming`); None for all.
     """
 
     base: str = "smollm2"
@@ -63,6 +64,7 @@ class LoadConfig:
     trust_remote_code: bool = False
     thinking: bool | None = None
     taps: tuple[int, int, int] | None = None
+    draft_vocab: str | None = None
 
     def __post_init__(self) -> None:
         _expect_choice("dtype", self.dtype, get_args(DtypeName))

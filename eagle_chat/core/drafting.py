@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from eagle_chat.core import sampling
+from eagle_chat.core import fast_select, sampling
 from eagle_chat.core.cache import TreeCache
 from eagle_chat.core.heads.base import DraftHead
 from eagle_chat.core.sampling import Stream
@@ -159,8 +159,8 @@ class _Growth:
     def _ranked(self, count: int) -> tuple[Tensor, Tensor]:
         """For each node run last, the best (or sampled) `count` children: log-probabilities, draft ids, [R, count]."""
         if self._sampled is None:
-            best = self._log_probs.topk(count, dim=-1)
-            return self._usable(best.values), best.indices
+            values, indices = fast_select.top_k(self._log_probs, count)
+            return self._usable(values), indices
         # The Gumbel top-k trick samples without replacement, in order (Kool, van Hoof, Welling 2019).
         position = self._start.position + len(self._levels) + 1
         size = self._log_probs.shape[-1]

@@ -22,6 +22,7 @@ from eagle_chat.core.engine import Engine
 from eagle_chat.core.errors import UserError
 from eagle_chat.core.heads.base import DraftHead
 from eagle_chat.core.heads.checkpoint import build_head, check_taps, read_checkpoint
+from eagle_chat.core.heads.trimming import trim
 from eagle_chat.core.machine import best_cpu_dtype
 from eagle_chat.core.policies import CPU_TREE
 from eagle_chat.core.target import Target
@@ -44,6 +45,8 @@ def load_engine(config: LoadConfig) -> Engine:
     template = config.template or (entry.template if entry and not tokenizer.chat_template else None)
     chat = Chat(tokenizer, generation_stop_ids(target.model), template, config.thinking)
     head, notes = (None, []) if head_name is None else _load_head(head_name, target, config)
+    if head is not None and config.draft_vocab is not None:
+        notes = [*notes, trim(head, target, config.draft_vocab, chat.stop_ids)]
     label = head_name.removeprefix("asset:heads/") if head_name else None
     placed = placement.placement_notes(placement.placed(target.model))
     notes = [*_security_notes(config), *device_notes, *placed, *dtype_notes(target.config, target.dtype), *notes]

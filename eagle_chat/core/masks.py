@@ -20,11 +20,13 @@ def depths(parents: list[int]) -> list[int]:
 
 def ancestor_matrix(parents: list[int]) -> Tensor:
     """Who sees whom inside the tree: bool [N, N], row i true at i and at every ancestor of i."""
-    seen = torch.eye(len(parents), dtype=torch.bool)
+    # Lists rather than tensors while it grows: for a few dozen nodes an operation on a row costs more than the row.
+    seen: list[list[bool]] = []
     for node, parent in enumerate(parents):
-        if parent >= 0:
-            seen[node] |= seen[parent]
-    return seen
+        row = list(seen[parent]) if parent >= 0 else [False] * len(parents)
+        row[node] = True
+        seen.append(row)
+    return torch.tensor(seen, dtype=torch.bool)
 
 
 def causal_matrix(num_new: int) -> Tensor:

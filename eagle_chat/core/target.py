@@ -6,6 +6,7 @@ The seams are an additive 4D mask with position ids, our own cache, and the hidd
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,8 @@ from eagle_chat.core import architectures, masks
 from eagle_chat.core.architectures import CHUNKED
 from eagle_chat.core.cache import TreeCache
 from eagle_chat.core.errors import UserError
+from eagle_chat.core.fast_target import FastTarget, supports
+from eagle_chat.core.fast_weights import is_plain, matrix_of
 from eagle_chat.core.placement import last_layer_device, run_device
 
 DENSE_MASK_BACKENDS = ("sdpa", "eager")
@@ -38,7 +41,8 @@ class TargetOutput:
 class Target:
     """Runs (tokens, positions, visibility, cache) -> logits and features. Batch 1."""
 
-    def __init__(self, model: Any, name: str) -> None:
+    def __init__(self, model: Any, name: str, fast: bool = True) -> None:
+        """`fast`: whether models known to `fast_target` take the fast path; the general one runs any."""
         architectures.check_interface(model)
         config = model.config.get_text_config()
         backend = config._attn_implementation  # noqa: SLF001  no public getter exists
@@ -63,6 +67,8 @@ class Target:
         signature = inspect.signature(model.forward).parameters
         self._cache_keyword = cache_keyword(model.forward)
         self._counts_cached_tokens = architectures.counts_cached_tokens(config)
+        self._fast: FastTarget | None = None
+        self._may_be_fast = fast and supports(model)
         self._last_only: dict[str, Any] = {"logits_to_keep": 1} if "logits_to_keep" in signature else {}
 
     @property
@@ -89,12 +95,18 @@ class Target:
         `taps`: indices of transformers' `hidden_states` to return as features. `last_only`: logits of the last row
         alone, [1, V], otherwise [M, V].
         """
+        mask = self._mask(among_new, positions, cache.filled)
+        fast = self._fast_path()
+        if fast is not None:
+            raw, features = fast.forward(tokens, positions, mask, cache, taps, last_only)
+            cache.stage(tokens.shape[0])
+            return TargetOutput(self.adjust_logits(raw), features)
         if self._counts_cached_tokens:
             cache.show_positions(positions.to(self._input_device))
         output = self.model(
             input_ids=tokens.to(self._input_device)[None],
             position_ids=positions.to(self._input_device)[None],
-            attention_mask=self._mask(among_new, positions, cache.filled),
+            attention_mask=mask,
             use_cache=True,
             output_hidden_states=bool(taps),
             **{self._cache_keyword: cache},
@@ -104,6 +116,12 @@ class Target:
         logits = (output.logits[0, -1:] if last_only else output.logits[0]).to(self._output_device)
         return TargetOutput(logits, self._features(output.hidden_states, taps) if taps else None)
 
+    def _fast_path(self) -> FastTarget | None:
+        """The fast path, made when it is first needed; None where the model is not known to it."""
+        if self._fast is None and self._may_be_fast:
+            self._fast = FastTarget(self.model)
+        return self._fast
+
     def embed(self, tokens: Tensor) -> Tensor:
         """Input embeddings [M, H] of target ids [M], on the output device."""
         embedded: Tensor = self._embedding(tokens.to(self._input_device))
@@ -111,9 +129,25 @@ class Target:
 
     def lm_head(self, hidden: Tensor) -> Tensor:
         """Logits [M, V] of normed final hidden states [M, H], with the model's own scaling and soft cap."""
+        if self._fast is not None and torch.is_inference_mode_enabled():
+            return self.adjust_logits(self._fast.lm_head(hidden))
         # An LM head that shares the embedding's weights rests beside the first layer, wherever the last one is.
         logits: Tensor = self._lm_head(hidden).to(self._output_device)
         return self.adjust_logits(logits)
+
+    def lm_head_part(self, ids: Tensor) -> Callable[[Tensor], Tensor]:
+        """`lm_head` for the tokens `ids` [n] alone, from a copy of their rows: [M, H] to [M, n]. UserError where the
+        LM head is quantised or adapted, so that it has no rows to copy."""
+        layer: Any = self._lm_head
+        if not is_plain(layer):
+            raise UserError(
+                f"an LM head of plain numbers expected for a trimmed draft vocabulary, found {type(layer).__name__}: "
+                "leave --draft-vocab out"
+            )
+        ids = ids.to(self._output_device)
+        bias = None if layer.bias is None else layer.bias.detach()[ids]
+        matrix = matrix_of(layer.weight.detach()[ids], bias)
+        return lambda hidden: self.adjust_logits(matrix(hidden))
 
     def adjust_logits(self, logits: Tensor) -> Tensor:
         """The model's own scaling and soft cap, element by element, of what its LM head's matrix gives."""

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor, nn
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from eagle_chat.core import masks
+from eagle_chat.core import fast_head, masks
 from eagle_chat.core.cache import TreeCache
+from eagle_chat.core.fast_head import FastHead
+from eagle_chat.core.fast_layers import Rotation
 from eagle_chat.core.heads.spec import HeadSpec
 
 Function = Callable[[Tensor], Tensor]
@@ -32,6 +34,8 @@ class DraftHead(nn.Module):
         self._target_parts = (embed, lm_head)  # a tuple, so that the target's weights are not counted as the head's
         self.register_buffer("draft_ids", draft_ids, persistent=False)
         self.rotary = LlamaRotaryEmbedding(spec.llama_config())
+        self._fast: FastHead | None = None
+        self._fast_version: fast_head.Key = ()
         self.embed_tokens = nn.Embedding(spec.vocab_size, spec.embedding_size) if spec.own_embedding else None
 
     def new_cache(self, capacity: int) -> TreeCache:
@@ -54,6 +58,37 @@ class DraftHead(nn.Module):
     def run_layers(self, embedded: Tensor, hidden: Tensor, **layer_inputs: object) -> Tensor:
         """The head's layers on embeddings [1, M, E] and hidden inputs [1, M, H], giving outputs [1, M, H]."""
 
+    @abstractmethod
+    def watched(self) -> tuple[nn.Parameter, ...]:
+        """A few parameters whose change tells that the weights are new: going through all at every call costs more
+        than a small tree's attention."""
+
+    @abstractmethod
+    def make_fast(self) -> FastHead:
+        """The fast path over copies of the present weights."""
+
+    @abstractmethod
+    def run_fast(
+        self,
+        fast: FastHead,
+        embedded: Tensor,
+        hidden: Tensor,
+        rotation: Rotation,
+        mask: Tensor | None,
+        cache: TreeCache,
+    ) -> Tensor:
+        """`run_layers` on the fast path, [M, E] and [M, H] to [M, H]."""
+
+    def fast_path(self) -> FastHead | None:
+        """The fast path over the present weights; None where gradients may be wanted or it does not know the head."""
+        if not torch.is_inference_mode_enabled():
+            return None
+        version = fast_head.version_of(self.watched())
+        if version != self._fast_version:
+            self._fast = self.make_fast() if fast_head.supports(self, self.spec.hidden_act) else None
+            self._fast_version = version
+        return self._fast
+
     def forward(
         self, tokens: Tensor, hidden: Tensor, positions: Tensor, among_new: Tensor | None, cache: TreeCache
     ) -> Tensor:
@@ -67,6 +102,12 @@ class DraftHead(nn.Module):
         mask = None
         if among_new is not None:
             mask = masks.additive(masks.tree_visibility(among_new, positions, cache.length), hidden.dtype)
+        fast = self.fast_path()
+        if fast is not None:
+            rotation = fast.rotation(self.rotary, hidden, positions)
+            result = self.run_fast(fast, embedded, hidden, rotation, fast.mask(mask), cache)
+            cache.stage(tokens.shape[0])
+            return result
         output = self.run_layers(
             embedded[None],
             hidden[None],

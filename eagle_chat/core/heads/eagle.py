@@ -8,6 +8,9 @@ import torch
 from torch import Tensor, nn
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer
 
+from eagle_chat.core.cache import TreeCache
+from eagle_chat.core.fast_head import FastHead
+from eagle_chat.core.fast_layers import Rotation
 from eagle_chat.core.heads.base import DraftHead, Function, set_output_bias
 from eagle_chat.core.heads.spec import HeadSpec
 from eagle_chat.core.target import cache_keyword
@@ -19,6 +22,7 @@ class EagleHead(DraftHead):
 
     def __init__(self, spec: HeadSpec, embed: Function, lm_head: Function, draft_ids: Tensor | None = None) -> None:
         super().__init__(spec, embed, lm_head, draft_ids)
+        self.trimmed_lm_head: Function | None = None
         self.fc = nn.Linear(spec.embedding_size + spec.feature_size, spec.hidden_size, bias=spec.fc_bias)
         config = spec.llama_config()
         self.layers = nn.ModuleList(LlamaDecoderLayer(config, index) for index in range(spec.num_layers))
@@ -39,6 +43,26 @@ class EagleHead(DraftHead):
             output = layer(output, **layer_inputs)
         return output
 
+    def watched(self) -> tuple[nn.Parameter, ...]:
+        """See `DraftHead.watched`."""
+        return self.fc.weight, self.layers[0].mlp.down_proj.weight
+
+    def make_fast(self) -> FastHead:
+        """See `DraftHead.make_fast`."""
+        return FastHead(self, self.layers)
+
+    def run_fast(
+        self,
+        fast: FastHead,
+        embedded: Tensor,
+        hidden: Tensor,
+        rotation: Rotation,
+        mask: Tensor | None,
+        cache: TreeCache,
+    ) -> Tensor:
+        """See `DraftHead.run_fast`."""
+        return fast.run(fast.fc(torch.cat((embedded, hidden), dim=-1)), rotation, mask, cache)
+
     def logits(self, hidden: Tensor) -> Tensor:
-        """The target's LM head on predicted features."""
-        return self._target_parts[1](hidden)
+        """The target's LM head on predicted features, or the part of it that `trimming` chose."""
+        return (self.trimmed_lm_head or self._target_parts[1])(hidden)

@@ -8,6 +8,9 @@ import torch
 from torch import Tensor, nn
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRMSNorm
 
+from eagle_chat.core.cache import TreeCache
+from eagle_chat.core.fast_head import FastHead
+from eagle_chat.core.fast_layers import Norm, Rotation
 from eagle_chat.core.heads.base import DraftHead, Function, set_output_bias
 from eagle_chat.core.heads.spec import HeadSpec
 from eagle_chat.core.target import cache_keyword
@@ -55,7 +58,8 @@ class Eagle3Head(DraftHead):
         if len(self.fc_norm) > 0:
             parts = features.chunk(len(self.fc_norm), dim=-1)
             features = torch.cat([norm(part) for norm, part in zip(self.fc_norm, parts, strict=True)], dim=-1)
-        fused: Tensor = self.fc(features)
+        fast = self.fast_path()
+        fused: Tensor = self.fc(features) if fast is None else fast.fc(features)
         return fused
 
     def run_layers(self, embedded: Tensor, hidden: Tensor, **layer_inputs: Any) -> Tensor:
@@ -64,8 +68,38 @@ class Eagle3Head(DraftHead):
         output: Tensor = self.midlayer(embedded, hidden, **layer_inputs)
         return self.norm(output) if self.spec.norm_output else output
 
+    def watched(self) -> tuple[nn.Parameter, ...]:
+        """See `DraftHead.watched`."""
+        return self.fc.weight, self.midlayer.mlp.down_proj.weight
+
+    def make_fast(self) -> FastHead:
+        """See `DraftHead.make_fast`."""
+        fast = FastHead(self, [self.midlayer], self.lm_head)
+        self._fast_norms = (Norm(self.midlayer.input_layernorm), Norm(self.midlayer.hidden_norm), Norm(self.norm))
+        return fast
+
+    def run_fast(
+        self,
+        fast: FastHead,
+        embedded: Tensor,
+        hidden: Tensor,
+        rotation: Rotation,
+        mask: Tensor | None,
+        cache: TreeCache,
+    ) -> Tensor:
+        """See `DraftHead.run_fast` and `Eagle3Layer.forward`."""
+        embedding_norm, hidden_norm, output_norm = self._fast_norms
+        normed = hidden_norm(hidden)
+        both = torch.cat((embedding_norm(embedded), normed), dim=-1)
+        residual = normed if self.spec.norm_before_residual else hidden
+        output = fast.layers[0].run(both, residual, rotation, cache.tree_layers[0], mask)
+        return output_norm(output) if self.spec.norm_output else output
+
     def logits(self, hidden: Tensor) -> Tensor:
         """The head's own LM head, over the draft vocabulary."""
+        fast = self.fast_path()
+        if fast is not None and fast.lm_head is not None:
+            return fast.lm_head(hidden if self.spec.norm_output else self._fast_norms[2](hidden))
         normed = hidden if self.spec.norm_output else self.norm(hidden)
         logits: Tensor = self.lm_head(normed)
         return logits

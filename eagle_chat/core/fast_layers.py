@@ -1,0 +1,140 @@
+"""One decoder layer of the Llama kind in as few operations as torch allows, for a handful of rows on a CPU.
+
+The mathematics is transformers' own, in another order of the same sums: q, k and v are one product, gate and up are
+one, residuals are added inside the products, and the query heads that share a key head are rows of one attention.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from eagle_chat.core.cache import TreeCacheLayer
+from eagle_chat.core.fast_linear import Matrix
+
+FOLDED_ROWS = 64
+"""Up to this many rows the heads of a group become query rows; with more, the folded mask would grow too large."""
+
+
+class Norm:
+    """RMS norm over the last dimension: x w / sqrt(mean(x^2) + eps), computed in float32."""
+
+    def __init__(self, module: Any) -> None:
+        weight: Tensor = module.weight.detach()
+        size = weight.shape[0]
+        self._dtype = weight.dtype
+        # sqrt(mean + eps) = hypot(|x|, sqrt(n eps)) / sqrt(n): the norm of a vector is one operation, a mean is three.
+        self._weight = weight.float() * math.sqrt(size)
+        self._epsilon = torch.tensor(math.sqrt(size * module.variance_epsilon))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[..., n] to [..., n]."""
+        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
+        normed = torch.div(x, length.hypot_(self._epsilon)).mul_(self._weight)
+        return normed if self._dtype is torch.float32 else normed.to(self._dtype)
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """RoPE of M rows: `cos` and `sin` [M, 1, head dim], the first half of `sin` negated."""
+
+    cos: Tensor
+    sin: Tensor
+
+    @classmethod
+    def of(cls, rotary: Any, like: Tensor, positions: Tensor) -> Rotation:
+        """From a rotary embedding of transformers, at position ids [M]."""
+        cos, sin = rotary(like, position_ids=positions[None])
+        half = sin.shape[-1] // 2
+        return cls(cos[0, :, None], torch.cat((-sin[0, :, None, :half], sin[0, :, None, half:]), dim=-1))
+
+    def apply_(self, x: Tensor) -> None:
+        """Rotate heads [M, heads, head dim] in place."""
+        turned = x.roll(x.shape[-1] // 2, dims=-1).mul_(self.sin)
+        torch.addcmul(turned, x, self.cos, out=x)
+
+
+def folded_mask(mask: Tensor | None, group: int) -> Tensor | None:
+    """The mask [1, 1, M, L] for `attend`: repeated for the heads of a group where they will be rows."""
+    if mask is None or not 1 < mask.shape[2] <= FOLDED_ROWS:
+        return mask
+    return mask.repeat(1, 1, group, 1)
+
+
+def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+    """Attention of queries [M, heads, D] over keys and values [1, kv heads, L, D], with a mask by `folded_mask`.
+
+    Returns [M, heads * D].
+    """
+    num_rows, num_heads, size = queries.shape
+    shared = keys.shape[1]
+    group = num_heads // shared
+    if num_rows > FOLDED_ROWS:
+        output = F.scaled_dot_product_attention(
+            queries.transpose(0, 1)[None], keys, values, attn_mask=mask, scale=scale, enable_gqa=True
+        )
+        return output[0].transpose(0, 1).reshape(num_rows, num_heads * size)
+    # [M, kv heads, group, D] -> [1, kv heads, group * M, D]: each key is read once for all that share it.
+    folded = queries.view(num_rows, shared, group, size).permute(1, 2, 0, 3).reshape(1, shared, group * num_rows, size)
+    output = F.scaled_dot_product_attention(folded, keys, values, attn_mask=mask, scale=scale)
+    return output.view(shared, group, num_rows, size).permute(2, 0, 1, 3).reshape(num_rows, num_heads * size)
+
+
+class FastLayer:
+    """A decoder layer. `norms`: before attention (None: the caller does it) and before the MLP. `head_norms`: of
+    queries and keys (Qwen3), or none."""
+
+    def __init__(
+        self,
+        attention: Any,
+        matrices: Sequence[Matrix],
+        norms: tuple[Norm | None, Norm],
+        head_norms: tuple[Norm, Norm] | None = None,
+    ) -> None:
+        self._qkv, self._out, self._gate_up, self._down = matrices
+        self._input_norm, self._mlp_norm = norms
+        self._head_norms = head_norms
+        config = attention.config
+        self._head_dim: int = attention.head_dim
+        self._num_heads: int = config.num_attention_heads
+        self._num_kv_heads: int = config.num_key_value_heads
+        self._scale: float = attention.scaling
+
+    @property
+    def extra_bytes(self) -> int:
+        """Memory of second copies."""
+        return sum(matrix.extra_bytes for matrix in (self._qkv, self._out, self._gate_up, self._down))
+
+    @property
+    def group(self) -> int:
+        """Query heads for each key head."""
+        return self._num_heads // self._num_kv_heads
+
+    def __call__(self, x: Tensor, rotation: Rotation, cache: TreeCacheLayer, mask: Tensor | None) -> Tensor:
+        """Hidden states [M, H] to [M, H]; their keys and values are staged in `cache`."""
+        normed = x if self._input_norm is None else self._input_norm(x)
+        return self.run(normed, x, rotation, cache, mask)
+
+    def run(
+        self, normed: Tensor, residual: Tensor, rotation: Rotation, cache: TreeCacheLayer, mask: Tensor | None
+    ) -> Tensor:
+        """The same where the attention's input [M, any] and the residual [M, H] are not norm(x) and x."""
+        num_rows, heads, kv_heads = normed.shape[0], self._num_heads, self._num_kv_heads
+        qkv = self._qkv(normed).view(num_rows, heads + 2 * kv_heads, self._head_dim)
+        if self._head_norms is not None:
+            qkv[:, :heads] = self._head_norms[0](qkv[:, :heads])
+            qkv[:, heads : heads + kv_heads] = self._head_norms[1](qkv[:, heads : heads + kv_heads])
+        rotation.apply_(qkv[:, : heads + kv_heads])
+        # [M, 2 * kv heads, D] -> [2, kv heads, M, D]
+        new = qkv[:, heads:].view(num_rows, 2, kv_heads, self._head_dim).permute(1, 2, 0, 3)
+        keys, values = cache.append(new)
+        attended = attend(qkv[:, :heads], keys, values, mask, self._scale)
+        hidden = self._out.add(attended, residual)
+        gate, up = self._gate_up(self._mlp_norm(hidden)).chunk(2, dim=-1)
+        return self._down.add(F.silu(gate).mul_(up), hidden)

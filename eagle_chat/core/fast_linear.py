@@ -1,0 +1,153 @@
+"""Matrix products of a model on a CPU, from whichever memory layout this machine is fastest at.
+
+A weight [N, K] can lie by rows (as it is loaded), by columns (its transpose, contiguous) or packed by oneDNN into the
+blocks that its kernels read. Which is best depends on the processor, the threads, the shape, the dtype and on how many
+rows are multiplied at a time, so it is measured, once per machine, and remembered.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+Layout = Literal["rows", "columns", "packed"]
+LAYOUTS: tuple[Layout, ...] = ("rows", "columns", "packed")
+COUNTS = (1, 16)
+"""Rows at which layouts are compared: a plain step, and a draft tree of a CPU."""
+SECOND_COPY_GAIN = 1.15
+"""A second layout for single rows is kept only where it makes them faster by this factor."""
+
+Times = Mapping[int, Mapping[Layout, float]]
+"""Seconds of a product by rows multiplied, and by layout."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`one`: the layout for a single row. `many`: the one for more rows. Two copies of a weight where they differ."""
+
+    one: Layout = "rows"
+    many: Layout = "rows"
+
+    @property
+    def layouts(self) -> tuple[Layout, ...]:
+        """The distinct ones."""
+        return (self.one,) if self.one == self.many else (self.one, self.many)
+
+
+def choose(times: Times, two_copies: bool) -> Plan:
+    """The plan with the smallest mean of (time / best time) over the row counts; a second layout for single rows
+    where `two_copies` are affordable and one gains `SECOND_COPY_GAIN`."""
+    layouts = list(next(iter(times.values())))
+
+    def loss(layout: Layout, counts: list[int]) -> float:
+        return sum(times[count][layout] / min(times[count].values()) for count in counts)
+
+    if not two_copies:
+        best = min(layouts, key=lambda layout: loss(layout, list(times)))
+        return Plan(best, best)
+    several = [count for count in times if count > 1]
+    many = min(layouts, key=lambda layout: loss(layout, several))
+    one = min(layouts, key=lambda layout: times[1][layout])
+    return Plan(one if times[1][many] > SECOND_COPY_GAIN * times[1][one] else many, many)
+
+
+def available_memory() -> int:
+    """Bytes of memory that nobody uses; 0 where the system does not say."""
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return 0
+
+
+class Dense:
+    """x W^T + b from W^T [K, N], contiguous or the view of a weight by rows."""
+
+    def __init__(self, transposed: Tensor, bias: Tensor | None) -> None:
+        self.transposed, self._bias = transposed, bias
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[M, K] to [M, N]."""
+        return x @ self.transposed if self._bias is None else torch.addmm(self._bias, x, self.transposed)
+
+    def add(self, x: Tensor, residual: Tensor) -> Tensor:
+        """The product added to `residual` [M, N], in one go."""
+        return torch.addmm(residual if self._bias is None else residual + self._bias, x, self.transposed)
+
+
+class Packed:
+    """x W^T + b from W in oneDNN's own layout, which plain torch code can only read by unpacking it."""
+
+    def __init__(self, packed: Tensor, bias: Tensor | None) -> None:
+        self.packed, self._bias = packed, bias
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[M, K] to [M, N]."""
+        result: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.packed, self._bias, "none", [], "")  # noqa: SLF001
+        return result
+
+    def add(self, x: Tensor, residual: Tensor) -> Tensor:
+        """The product added to `residual` [M, N], in one go."""
+        result: Tensor = torch.ops.mkldnn._linear_pointwise.binary(  # noqa: SLF001
+            x, residual, self.packed, self._bias, "add"
+        )
+        return result
+
+
+PACKED_FOR_ROWS = 16
+"""What oneDNN is told of the rows to come when it chooses its blocks."""
+
+
+def pack(weight: Tensor) -> Tensor | None:
+    """W [N, K] in oneDNN's layout; None where this build or processor has no kernels for that."""
+    if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        return None
+    try:
+        packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), PACKED_FOR_ROWS)  # noqa: SLF001
+    except (AttributeError, RuntimeError):
+        return None
+    return packed
+
+
+class Matrix:
+    """A weight in the layouts of its plan. `rows` [N, K] is given; what else the plan wants is made. `num_bytes`: of
+    one copy; `extra_bytes`: of a second one."""
+
+    def __init__(self, rows: Tensor, bias: Tensor | None, plan: Plan) -> None:
+        made: dict[Layout, Any] = {}
+        for layout in plan.layouts:
+            packed = pack(rows) if layout == "packed" else None
+            if packed is not None:
+                made[layout] = Packed(packed, bias)
+            else:  # by rows too where packing turned out to be impossible
+                made[layout] = Dense(rows.t().contiguous() if layout == "columns" else rows.t(), bias)
+        self.plan = plan
+        self.one, self.many = made[plan.one], made[plan.many]
+        self.num_bytes = rows.numel() * rows.element_size()
+        self.extra_bytes = self.num_bytes * (len(plan.layouts) - 1)
+
+    def for_rows(self, count: int) -> Any:
+        """The layout to multiply `count` rows with."""
+        return self.one if count == 1 else self.many
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x W^T + b, [M, K] to [M, N]."""
+        result: Tensor = (self.one if x.shape[0] == 1 else self.many)(x)
+        return result
+
+    def add(self, x: Tensor, residual: Tensor) -> Tensor:
+        """`residual` + x W^T + b, [M, N]."""
+        result: Tensor = (self.one if x.shape[0] == 1 else self.many).add(x, residual)
+        return result
+
+    @property
+    def dense(self) -> Tensor | None:
+        """W [N, K] as a view of a layout that has one: by rows or by columns."""
+        for form in (self.many, self.one):
+            if isinstance(form, Dense):
+                return form.transposed.t()
+        return None

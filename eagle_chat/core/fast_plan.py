@@ -1,0 +1,91 @@
+"""Which layout a model's matrices get: measured by shape, remembered with the other facts about this machine."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from eagle_chat.core import machine
+from eagle_chat.core.fast_linear import COUNTS, LAYOUTS, Layout, Matrix, Plan, Times, available_memory, choose, pack
+
+REPEATS = 3
+WORKING_SET = 48 * 2**20
+"""Bytes that are gone through for each figure: more than a cache holds, because a model's weights are not cached."""
+SMALL = 8 * 2**20
+"""Bytes of weights below which nothing is measured: they lie in the cache, and every layout will do."""
+SHARE_OF_MEMORY = 4
+"""Second copies are made where all weights are at most this part (a quarter) of the memory that is free."""
+
+
+class Planner:
+    """Plans for the matrices of one model, whose weights take `num_bytes` in all."""
+
+    def __init__(self, num_bytes: int) -> None:
+        self._measures = num_bytes > SMALL
+        self._two_copies = num_bytes * SHARE_OF_MEMORY <= available_memory()
+        self._known: dict[tuple[int, int, torch.dtype], Plan] = {}
+
+    def plan(self, shape: tuple[int, int], dtype: torch.dtype) -> Plan:
+        """The plan for a weight [N, K]."""
+        if not self._measures:
+            return Plan()
+        key = (*shape, dtype)
+        if key not in self._known:
+            self._known[key] = choose(_times(shape, dtype), self._two_copies)
+        return self._known[key]
+
+
+def _times(shape: tuple[int, int], dtype: torch.dtype) -> Times:
+    name = f"{machine.machine_key()} product {shape[0]}x{shape[1]} {str(dtype).removeprefix('torch.')}"
+    known = _parsed(machine.recall(name))
+    if known is None:
+        known = measure(shape, dtype)
+        machine.remember(name, {str(count): dict(times) for count, times in known.items()})
+    return known
+
+
+def _parsed(value: object) -> Times | None:
+    """What was remembered, or None where it is not of the expected form."""
+    try:
+        found = {count: {name: float(value[str(count)][name]) for name in value[str(count)]} for count in COUNTS}  # type: ignore[index]
+    except (KeyError, TypeError, ValueError):
+        return None
+    known = all(times and set(times) <= set(LAYOUTS) and min(times.values()) > 0 for times in found.values())
+    return found if known else None
+
+
+@torch.inference_mode()
+def measure(shape: tuple[int, int], dtype: torch.dtype) -> Times:
+    """Median seconds of one product by rows multiplied and by layout, interleaved, over weights that are not cached."""
+    columns = shape[1]
+    rows = min(shape[0], max(1, WORKING_SET // (dtype.itemsize * columns)))  # of an LM head a part is enough
+    count = max(1, WORKING_SET // (dtype.itemsize * rows * columns))
+    base = torch.randn(rows, columns).to(dtype)
+    layouts: Iterable[Layout] = LAYOUTS if pack(base) is not None else ("rows", "columns")
+    sets = {layout: [Matrix(base.clone(), None, Plan(layout, layout)) for _ in range(count)] for layout in layouts}
+    taken: dict[int, dict[Layout, list[float]]] = {size: {layout: [] for layout in sets} for size in COUNTS}
+    scale = shape[0] / rows / count
+    for repeat in range(REPEATS + 1):
+        for size in COUNTS:
+            x = torch.ones(size, columns, dtype=dtype)
+            for layout, matrices in sets.items():
+                seconds = _pass(matrices, x)
+                if repeat > 0:  # the first round warms up
+                    taken[size][layout].append(seconds * scale)
+    return {
+        size: {layout: statistics.median(values) for layout, values in by_layout.items()}
+        for size, by_layout in taken.items()
+    }
+
+
+def _pass(matrices: list[Matrix], x: Tensor) -> float:
+    # The processor time of a single thread does not count the moments in which other programs had the processor.
+    clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
+    start = clock()
+    for matrix in matrices:
+        matrix(x)
+    return clock() - start

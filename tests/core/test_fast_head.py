@@ -1,0 +1,76 @@
+"""The fast path of draft heads: what transformers' own layers give, for every variant, and never of stale weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from eagle_chat.core import masks
+from eagle_chat.core.heads.base import DraftHead
+from tests import tiny
+
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "eagle": ("eagle", {}),
+    "eagle3": ("eagle3", {}),
+    "residual": ("eagle3", {"norm_before_residual": True}),
+    "output": ("eagle3", {"norm_output": True}),
+}
+
+
+def run(head: DraftHead) -> list[Tensor]:
+    """Outputs and logits of a prefix, then of staged entries in two levels that see part of each other."""
+    cache = head.new_cache(16)
+    generator = torch.Generator().manual_seed(5)
+    features = torch.randn(9, head.spec.feature_size, generator=generator)
+    results = [head(torch.arange(9) + 3, head.fuse(features), torch.arange(9), masks.causal_matrix(9), cache)]
+    cache.commit(list(range(9)))
+    first = torch.eye(3, dtype=torch.bool)
+    results.append(head(torch.tensor([4, 5, 6]), results[0][:3], torch.full((3,), 9), first, cache))
+    second = torch.cat((first[[0, 0, 2]], torch.eye(3, dtype=torch.bool)), dim=1)
+    results.append(head(torch.tensor([7, 8, 9]), results[1], torch.full((3,), 10), second, cache))
+    cache.truncate(9)
+    results.append(head(torch.tensor([4]), results[0][:1], torch.tensor([9]), None, cache))
+    return [*results, *(head.logits(result) for result in results)]
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_the_same_as_the_layers_of_transformers(name: str) -> None:
+    kind, config = VARIANTS[name]
+    head = tiny.make_head(kind, tiny.make_target("llama"), **config)
+    with torch.no_grad():
+        assert head.fast_path() is None
+        expected = run(head)
+    with torch.inference_mode():
+        assert head.fast_path() is not None
+        found = run(head)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["eagle", "eagle3"])
+def test_new_weights_are_noticed(kind: str) -> None:
+    target = tiny.make_target("llama")
+    head, other = tiny.make_head(kind, target), tiny.make_head(kind, target, seed=9)
+    with torch.inference_mode():
+        before, expected = run(head)[1], run(other)[1]
+    assert not torch.allclose(before, expected)
+    head.load_state_dict(other.state_dict())
+    with torch.inference_mode():
+        torch.testing.assert_close(run(head)[1], expected)
+    optimiser = torch.optim.SGD(head.parameters(), lr=1.0)
+    run(head)[1].sum().backward()
+    optimiser.step()
+    with torch.no_grad():
+        stepped = run(head)[1]
+    with torch.inference_mode():
+        torch.testing.assert_close(run(head)[1], stepped, rtol=1e-4, atol=1e-4)
+
+
+def test_other_activations_run_on_the_general_path() -> None:
+    head = tiny.make_head("eagle3", tiny.make_target("llama"), hidden_act="gelu")
+    with torch.inference_mode():
+        assert head.fast_path() is None
+        run(head)
