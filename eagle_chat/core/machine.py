@@ -8,6 +8,7 @@ import platform
 import statistics
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -22,19 +23,33 @@ WORKING_SET = 96 * 2**20
 
 def best_cpu_dtype(hidden_size: int, intermediate_size: int, rows: int) -> torch.dtype:
     """bfloat16 or float32, whichever is faster on this CPU for matrices of these sizes and `rows` tokens a forward."""
-    key = f"{_machine_key()} {hidden_size}x{intermediate_size} {rows} rows"
-    memory = cache_root() / "machine.json"
-    known = _read(memory)
-    if known.get(key) in ("bfloat16", "float32"):
-        chosen: torch.dtype = getattr(torch, known[key])
+    key = f"{machine_key()} {hidden_size}x{intermediate_size} {rows} rows"
+    known = recall(key)
+    if known in ("bfloat16", "float32"):
+        chosen: torch.dtype = getattr(torch, known)
         return chosen
     seconds = _measure(hidden_size, intermediate_size, rows, (torch.float32, torch.bfloat16))
     best = min(seconds, key=lambda dtype: seconds[dtype])
-    _write(memory, known | {key: str(best).removeprefix("torch.")})
+    remember(key, str(best).removeprefix("torch."))
     return best
 
 
-def _machine_key() -> str:
+def recall(key: str) -> Any:
+    """What was remembered under `key`, as JSON gives it back; None where nothing was, or the memory is damaged."""
+    return _read(_memory()).get(key)
+
+
+def remember(key: str, value: Any) -> None:
+    """Keep a JSON-ready value for later runs on this machine, if the cache folder can be written."""
+    _write(_memory(), _read(_memory()) | {key: value})
+
+
+def _memory() -> Path:
+    return cache_root() / "machine.json"
+
+
+def machine_key() -> str:
+    """What a measurement on the CPU belongs to."""
     cpu = platform.processor() or platform.machine()
     threads = torch.get_num_threads()
     return f"{cpu} {torch.backends.cpu.get_cpu_capability()} {threads} threads torch {torch.__version__}"
@@ -60,7 +75,7 @@ def _measure(
     return {dtype: statistics.median(values) for dtype, values in taken.items()}
 
 
-def _read(path: Path) -> dict[str, str]:
+def _read(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -68,7 +83,7 @@ def _read(path: Path) -> dict[str, str]:
     return found if isinstance(found, dict) else {}
 
 
-def _write(path: Path, value: dict[str, str]) -> None:
+def _write(path: Path, value: dict[str, Any]) -> None:
     # A memory that cannot be written costs a measurement at the next start, nothing else.
     with contextlib.suppress(OSError, EagleChatError):
         path.parent.mkdir(parents=True, exist_ok=True)  # with the mode of the other cache folders

@@ -11,7 +11,9 @@ from torch import Tensor
 
 from eagle_chat.core import masks
 from eagle_chat.core.cache import TreeCache
-from eagle_chat.core.drafting import DraftInput, DynamicTree, NoDraft, SampledChildren, StaticTree
+from eagle_chat.core.children import SampledChildren
+from eagle_chat.core.drafting import DynamicTree, NoDraft, StaticTree
+from eagle_chat.core.growth import DraftInput
 from eagle_chat.core.heads.base import DraftHead
 from eagle_chat.core.tree import STATIC_PATHS, DraftTree, chain_paths
 from tests.tiny import VOCAB, make_head, make_target, prompts
