@@ -55,8 +55,8 @@ class AutoTree:
             growth.add_all(self.top_k)
             seconds += self.costs.level_seconds(rows)
             levels = growth.values()
-        nodes, expected = self._best(list(itertools.chain(*levels)), pace)
-        pace.plan(expected, seconds + self.costs.verify_by_nodes[nodes])
+        nodes, _ = self._best(list(itertools.chain(*levels)), pace)
+        pace.plan(seconds + self.costs.verify_by_nodes[nodes])
         return growth.tree(kept=nodes - 1)
 
     def _rows(self, levels: list[list[float]], pace: Pace) -> int:
@@ -73,20 +73,15 @@ class AutoTree:
         parents = sorted(levels[-1])[-rows:]
         guessed = [parent * chance for parent in parents for chance in by_rank]
         cost = pace.rate * self.costs.level_seconds(rows)
-        return self._net(known + guessed, pace) - cost > self._net(known, pace)
-
-    def _net(self, values: list[float], pace: Pace) -> float:
-        nodes, expected = self._best(values, pace)
-        return expected - pace.rate * self.costs.verify_by_nodes[nodes]
+        return self._best(known + guessed, pace)[1] - cost > self._best(known, pace)[1]
 
     def _best(self, values: list[float], pace: Pace) -> tuple[int, float]:
-        """The number of nodes, root included, and the tokens expected of them, that are worth most over their cost."""
-        best = (1, 1.0)
-        most = best[1] - pace.rate * self.costs.verify_by_nodes[1]
-        expected = 1.0
+        """The number of nodes, root included, that is worth most, and its worth: expected tokens less its price."""
+        verify = self.costs.verify_by_nodes
+        best, most, expected = 1, 1.0 - pace.rate * verify[1], 1.0
         for nodes, value in enumerate(sorted(values, reverse=True)[: self.max_nodes - 1], start=2):
             expected += value
-            net = expected - pace.rate * self.costs.verify_by_nodes[nodes]
-            if net > most:
-                best, most = (nodes, expected), net
-        return best
+            worth = expected - pace.rate * verify[nodes]
+            if worth > most:
+                best, most = nodes, worth
+        return best, most

@@ -22,7 +22,7 @@ from eagle_chat.core.errors import UserError
 from eagle_chat.core.heads.base import DraftHead
 from eagle_chat.core.heads.checkpoint import build_head, check_taps, read_checkpoint
 from eagle_chat.core.machine import best_cpu_dtype
-from eagle_chat.core.policies import CPU_TREE
+from eagle_chat.core.policies import CPU_TREE, embedded_defaults
 from eagle_chat.core.target import Target
 
 LOADING_ERRORS = (OSError, ValueError, KeyError, RuntimeError, SafetensorError)
@@ -44,7 +44,8 @@ def load_engine(config: LoadConfig) -> Engine:
     chat = Chat(tokenizer, _generation_stop_ids(target.model), template)
     head, notes = (None, []) if head_name is None else _load_head(head_name, target, config)
     label = head_name.removeprefix("asset:heads/") if head_name else None
-    return Engine(target, chat, head, label, None, notes)
+    embedded = entry is not None and entry.target.startswith("embedded:")
+    return Engine(target, chat, head, label, embedded_defaults(device.type) if embedded else None, notes)
 
 
 def _is_local(name: str) -> bool:

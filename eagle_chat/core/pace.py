@@ -28,7 +28,7 @@ class Pace:
         self._plain = costs.verify[1]
         self._seconds = self._plain * MEMORY / 8
         self._tokens = FIRST_GUESS * MEMORY / 8
-        self._planned = self._plain
+        self._planned: float | None = None
         self._credit = CREDIT / 2
         self._rest, self._resting = SHORTEST_REST, 0
 
@@ -42,23 +42,26 @@ class Pace:
         """Whether the next step is a plain one, because drafting did not pay."""
         return self._resting > 0
 
-    def plan(self, expected: float, seconds: float) -> None:
-        """A draft was made: so many tokens are expected of a cycle of so many seconds."""
+    def plan(self, seconds: float) -> None:
+        """A draft was made: its cycle takes so many seconds."""
         self._planned = seconds
-        gain = expected - 1.0 - self.rate * (seconds - self._plain)
-        self._credit = min(self._credit + gain, CREDIT)
-        if self._credit > 0:
-            if gain > 0:
-                self._rest = SHORTEST_REST
-            return
-        # Given up. What is left is just enough for one attempt: it must pay to be followed by another.
-        self._credit, self._resting = 0.0, self._rest + 1
-        self._rest = min(2 * self._rest, LONGEST_REST)
 
     def record(self, tokens: int) -> None:
         """A cycle has given so many tokens."""
+        if self._planned is not None:
+            self._judge(tokens - 1.0 - self.rate * (self._planned - self._plain))
         keep = 1.0 - 1.0 / MEMORY
         self._tokens = keep * self._tokens + tokens
-        self._seconds = keep * self._seconds + self._planned
-        self._planned = self._plain
+        self._seconds = keep * self._seconds + (self._planned or self._plain)
+        self._planned = None
         self._resting = max(self._resting - 1, 0)
+
+    def _judge(self, gain: float) -> None:
+        """A draft has given so many tokens more than a plain step and the time it took."""
+        self._credit = min(self._credit + gain, CREDIT)
+        if self._credit <= 0:
+            # Given up. Nothing is left for the next attempt: it must pay at once to be followed by another.
+            self._credit, self._resting = 0.0, self._rest + 1
+            self._rest = min(2 * self._rest, LONGEST_REST)
+        elif gain > 0:
+            self._rest = SHORTEST_REST

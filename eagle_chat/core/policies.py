@@ -34,6 +34,11 @@ def tree_defaults(architecture: str, device: str) -> TreeConfig:
     return TreeConfig("dynamic", depth=8, top_k=10, total_tokens=60)
 
 
+def embedded_defaults(device: str) -> TreeConfig:
+    """Defaults of the embedded model: a tree chosen by what this machine is fast at, cycle by cycle."""
+    return dataclasses.replace(tree_defaults("eagle3", device), total_tokens=AUTO_NODES)
+
+
 def largest_tree(depth: int, top_k: int) -> int:
     """Nodes that a dynamic tree can have, root included: K on the first level, K*K on every further one."""
     return 1 + top_k + (depth - 1) * top_k * top_k
@@ -62,7 +67,8 @@ def resolve(
         return NoDraft(), TreeConfig("none", total_tokens=1), []
     if name == "static":
         return _static(asked, head)
-    if filled["total_tokens"] == AUTO_NODES:
+    # A chain without a number of nodes has the depth asked for, even where trees are chosen by measurement.
+    if asked.total_tokens == AUTO_NODES or (name == "dynamic" and filled["total_tokens"] == AUTO_NODES):
         return _auto(name, asked, head, costs())
     return _chain(asked, filled) if name == "chain" else _dynamic(filled, head)
 
