@@ -11,7 +11,7 @@ import torch
 from eagle_chat.core import sampling
 from eagle_chat.core.cache import TreeCache
 from eagle_chat.core.calibration import Calibration
-from eagle_chat.core.children import BestChildren, ChildRule, SharedNoise
+from eagle_chat.core.children import CHANCE, LEAST_LOG_Q, BestChildren, ChildRule, SharedNoise
 from eagle_chat.core.config import SamplingConfig
 from eagle_chat.core.drafting import DynamicTree, StaticTree
 from eagle_chat.core.growth import DraftInput
@@ -120,12 +120,12 @@ def test_ranks_and_chances_are_those_of_the_noisy_scores(draft_ids: torch.Tensor
     order = scores.argsort(dim=-1, descending=True)[:, :5]
     assert torch.equal(children.ids, order)
     torch.testing.assert_close(children.log_q.double(), log_q.gather(1, order), atol=1e-5, rtol=1e-5)
-    assert bool((children.chances < 0).all())
-    # Of two children that lead alike, the one with the larger q is the safer bet.
     lead = scores.gather(1, order) - scores.logsumexp(-1, keepdim=True)
-    assert torch.equal(
-        (children.chances - 0.69 * lead).argsort(dim=-1, stable=True), children.log_q.argsort(dim=-1, stable=True)
-    )
+    start, by_lead, by_q = CHANCE
+    expected = start + by_lead * lead + by_q * children.log_q.double().clamp(min=LEAST_LOG_Q)
+    torch.testing.assert_close(children.chances.double(), expected, atol=1e-4, rtol=1e-4)
+    assert start <= 0
+    assert min(by_lead, by_q) > 0  # so a chance is below 1, and grows with the lead and with q
     assert torch.equal(children.values, children.chances)  # nothing was learned yet
 
 
