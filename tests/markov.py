@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from eagle_chat.core.cache import TreeCache
+from eagle_chat.core.children import SampledChildren
 from eagle_chat.core.config import SamplingConfig
-from eagle_chat.core.drafting import DraftInput, SampledChildren, StaticTree
+from eagle_chat.core.drafting import StaticTree
+from eagle_chat.core.growth import DraftInput
 from eagle_chat.core.tree import DraftTree
 from eagle_chat.core.verification import Acceptance, verify
 

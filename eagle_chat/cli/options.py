@@ -44,7 +44,15 @@ class Given:
     depth: Annotated[int | None, typer.Option(help="Most drafted tokens on one path.")] = None
     top_k: Annotated[int | None, typer.Option(help="Children of each expanded node of the draft tree.")] = None
     total_tokens: Annotated[
-        int | None, typer.Option(help="Nodes sent to the target, root included; -1 chooses by measurement.")
+        int | None,
+        typer.Option(help="Nodes sent to the target, root included; -1 chooses by measurement, cycle by cycle."),
+    ] = None
+    shared_noise: Annotated[
+        bool | None,
+        typer.Option(
+            "--shared-noise/--no-shared-noise",
+            help="Above temperature 0, draft with the noise that the target draws with. Without it: on.",
+        ),
     ] = None
     temperature: Annotated[float | None, typer.Option(help="0 is greedy.")] = None
     top_p: Annotated[float | None, typer.Option(help="Sample from this share of the probability.")] = None

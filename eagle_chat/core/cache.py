@@ -145,6 +145,7 @@ class TreeCache(Cache):
         """Before a forward of M tokens at `positions` [M], for models that take the positions of some queries to be
         `get_seq_length() + arange(M)`: make that sum the true positions, which those of a tree are not."""
         self.shown = positions - torch.arange(positions.shape[0], device=positions.device)
+
     def joined(self, keys: Tensor, values: Tensor) -> Tensor | None:
         """Two buffers [1, heads, capacity, dim] that were allocated one after the other, as one view [2, ...]; None
         where they lie in different slabs, because keys and values have different shapes."""

@@ -79,8 +79,9 @@ class TreeConfig:
     """Shape of the draft. None means: the default that suits the head (see `drafting.resolve`).
 
     `depth` D: most drafted tokens on one path. `top_k` K: children of each expanded node. `total_tokens` N: nodes
-    sent to the target, root included; -1 chooses by measurement. `paths`: own static tree, as child ranks from the
-    root, for policy "static".
+    sent to the target, root included; -1 chooses by measurement, cycle by cycle. `paths`: own static tree, as child
+    ranks from the root, for policy "static". `shared_noise`: draft above temperature 0 with the noise that the target
+    draws with (see `children`); None is on wherever it can be, which is under the coupled rule.
     """
 
     policy: PolicyName | None = None
@@ -88,8 +89,12 @@ class TreeConfig:
     top_k: int | None = None
     total_tokens: int | None = None
     paths: tuple[tuple[int, ...], ...] | None = None
+    shared_noise: bool | None = None
 
     def __post_init__(self) -> None:
+        _expect(
+            self.shared_noise in (None, True, False), "shared_noise must be on or off", self.shared_noise, "change it"
+        )
         _expect_types(self, depth=int, top_k=int, total_tokens=int)
         if self.paths is not None:
             _expect(

@@ -6,8 +6,9 @@ is committed. `docs/structure.md` tells the same on one page.
 
 from __future__ import annotations
 
+import dataclasses
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -16,12 +17,15 @@ from torch import Tensor
 from eagle_chat.core import masks, sampling, trace
 from eagle_chat.core.chat import Chat, Message
 from eagle_chat.core.config import SamplingConfig, TreeConfig
-from eagle_chat.core.costs import NodeCosts
-from eagle_chat.core.drafting import DraftInput, NoDraft, Policy, SampledChildren
+from eagle_chat.core.costs import Costs, CostTable
+from eagle_chat.core.drafting import NoDraft
 from eagle_chat.core.errors import UserError
 from eagle_chat.core.events import STAGES, Committed, Event, Finished, FinishReason, Started
+from eagle_chat.core.growth import DraftInput
+from eagle_chat.core.guide import Guide
 from eagle_chat.core.heads.base import DraftHead
-from eagle_chat.core.policies import describe, resolve, tree_defaults
+from eagle_chat.core.noise import TargetNoise
+from eagle_chat.core.policies import Policy, describe, resolve, shares_noise, tree_defaults
 from eagle_chat.core.state import DecodingState
 from eagle_chat.core.stopping import Stopper
 from eagle_chat.core.target import Target
@@ -32,6 +36,10 @@ PREFILL_CHUNK = 512
 """Prompt tokens per forward: bounds the mask's memory, and how long an interrupt has to wait."""
 RESERVE = 256
 """Answer tokens for which caches are allocated ahead."""
+
+
+CostsOf = Callable[[int], CostTable]
+"""The cost table for a context of so many tokens."""
 
 
 class Engine:
@@ -45,11 +53,13 @@ class Engine:
         head_name: str | None = None,
         defaults: TreeConfig | None = None,
         notes: Sequence[str] = (),
+        costs: CostsOf | None = None,
     ) -> None:
+        """`costs`: for trees chosen by what they cost; None: measured on this machine when first needed."""
         self.target, self.chat, self.head, self.head_name = target, chat, head, head_name
         architecture = head.spec.architecture if head is not None else "eagle3"
         self.defaults = defaults or tree_defaults(architecture, target.device.type)
-        self.costs = NodeCosts(target)
+        self._costs = costs or Costs(target, head).table
         self._notes = list(notes)
 
     def new_state(self) -> DecodingState:
@@ -91,14 +101,16 @@ class Engine:
         exception from outside, leaves a state that the next call can use. UserError for options that cannot be met.
         """
         sampling_config = sampling or SamplingConfig()
-        policy, tree_config, notes = resolve(tree or TreeConfig(), self.head, self.defaults, self.costs.choose_nodes)
+        tree = tree or TreeConfig()
         tokens = self._token_ids(prompt)
-        run = _Run(self, policy, sampling_config, state or self.new_state(), trace)
+        policy, tree_config, notes = resolve(tree, self.head, self.defaults, lambda: self._costs(len(tokens)))
+        shares = shares_noise(policy, tree, sampling_config)
+        run = _Run(self, policy, sampling_config, shares, state or self.new_state(), trace)
         started = Started(
             prompt_tokens=len(tokens),
             reused_tokens=run.state.rewind(tokens, run.drafts),
             policy=tree_config.policy or "none",
-            tree=describe(tree_config),
+            tree=describe(dataclasses.replace(tree_config, shared_noise=shares or None)),
             sampling=describe(sampling_config),
             notes=self._notes + notes,
             prompt=self.chat.text(tokens) if trace else None,
@@ -125,15 +137,21 @@ class _Run:
     """One answer being made."""
 
     def __init__(
-        self, engine: Engine, policy: Policy, config: SamplingConfig, state: DecodingState, traced: bool
+        self,
+        engine: Engine,
+        policy: Policy,
+        config: SamplingConfig,
+        shares_noise: bool,
+        state: DecodingState,
+        traced: bool,
     ) -> None:
         self.target, self.chat, self.policy, self.config, self.state = engine.target, engine.chat, policy, config, state
         self.head = None if isinstance(policy, NoDraft) else engine.head
         self.taps = self.head.spec.taps if self.head is not None else ()
         self.traced = traced
         self.number = state.begin(engine)
-        sampled = policy.samples_children and config.verify == "rejection" and not config.greedy
-        self.sampled = SampledChildren(config.temperature, config.seed) if sampled else None
+        self.noise = None if config.greedy else TargetNoise(config.seed, self.target.vocab_size, self.target.device)
+        self.guide = Guide(policy, config, self.noise, shares_noise, state)
 
     @property
     def drafts(self) -> bool:
@@ -190,7 +208,7 @@ class _Run:
             logits = output.logits
         if not sampling.is_usable(logits[-1]):
             raise UnusableLogitsError("the target's logits after the prompt hold NaN or infinity: try another --dtype")
-        token = sampling.draw(logits[-1], len(prompt), self.config)
+        token = sampling.draw(logits[-1], len(prompt), self.config, self.noise)
         cut = self.stopper.offer([token])
         state.tokens.append(token)
         self.reason, self.output_tokens = cut.reason, 1
@@ -215,7 +233,7 @@ class _Run:
             self.taps,
         )
         laps.end("verify")
-        acceptance = verify(tree, output.logits, root_position, self.config)
+        acceptance = verify(tree, output.logits, root_position, self.config, self.noise)
         laps.end("sample")
         offered = [*(tree.tokens[slot] for slot in acceptance.path[1:]), acceptance.bonus]
         cut = self.stopper.offer(offered)
@@ -225,10 +243,13 @@ class _Run:
         state.tokens.extend(offered[: cut.keep])
         state.cache.commit(kept_path)
         if output.features is not None:
-            state.pending = output.features[kept_path]
+            state.pending = _joined(state.pending, output.features[kept_path])
         laps.end("commit")
         self.reason = cut.reason
         self.output_tokens += cut.keep
+        self.guide.observe(tree, acceptance)
+        if self.noise is not None:
+            self.noise.forget_before(len(state.tokens))
         levels = acceptance.levels(tree.children())
         events: list[Event] = []
         if self.traced:
@@ -255,14 +276,15 @@ class _Run:
     def _draft(self, root_position: int) -> DraftTree:
         root = self.state.tokens[-1]
         room = self.stopper.left - 1  # the target's own token takes the last place
-        if self.head is None:
+        if self.head is None or self.guide.rests:
             return DraftTree.of_root(root)
         hidden = self._feed_head()
         if room < 1:
             return DraftTree.of_root(root)
         assert self.state.head_cache is not None
-        start = DraftInput(hidden, root, root_position, self.state.head_cache, room)
-        return self.policy.draft(self.head, start, self.sampled)
+        guide = self.guide
+        start = DraftInput(hidden, root, root_position, self.state.head_cache, room, guide.pace, guide.calibration)
+        return self.policy.draft(self.head, start, guide.rule)
 
     def _feed_head(self) -> Tensor:
         """Give the head every pending feature whose next token is known; its output for the last of them, [1, H]."""

@@ -24,7 +24,7 @@ from eagle_chat.core.heads.base import DraftHead
 from eagle_chat.core.heads.checkpoint import build_head, check_taps, read_checkpoint
 from eagle_chat.core.heads.trimming import trim
 from eagle_chat.core.machine import best_cpu_dtype
-from eagle_chat.core.policies import CPU_TREE
+from eagle_chat.core.policies import CPU_TREE, embedded_defaults
 from eagle_chat.core.target import Target
 
 LOADING_ERRORS = (
@@ -50,7 +50,9 @@ def load_engine(config: LoadConfig) -> Engine:
     label = head_name.removeprefix("asset:heads/") if head_name else None
     placed = placement.placement_notes(placement.placed(target.model))
     notes = [*_security_notes(config), *device_notes, *placed, *dtype_notes(target.config, target.dtype), *notes]
-    return Engine(target, chat, head, label, _known_tree(head_name, target), notes)
+    embedded = entry is not None and entry.target.startswith("embedded:")
+    tree = embedded_defaults(device.type) if embedded else _known_tree(head_name, target)
+    return Engine(target, chat, head, label, tree, notes)
 
 
 def _known_tree(head_name: str | None, target: Target) -> TreeConfig | None:

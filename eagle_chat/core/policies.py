@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from collections.abc import Callable
 from typing import Any
 
-from eagle_chat.core.config import AUTO_NODES, SamplingConfig, TreeConfig
-from eagle_chat.core.drafting import DynamicTree, NoDraft, Policy, StaticTree
+from eagle_chat.core.auto import AutoTree
+from eagle_chat.core.config import AUTO_NODES, PolicyName, SamplingConfig, TreeConfig
+from eagle_chat.core.costs import CostTable
+from eagle_chat.core.drafting import DynamicTree, NoDraft, StaticTree
 from eagle_chat.core.errors import UserError
 from eagle_chat.core.heads.base import DraftHead
 from eagle_chat.core.tree import STATIC_PATHS, chain_paths, check_paths
 
-ChooseNodes = Callable[[int], int]
-"""Given the most nodes that make sense, the number to send to the target on this machine."""
+Policy = NoDraft | StaticTree | DynamicTree | AutoTree
 
-AUTO_LIMIT = 60
-"""Most nodes that a measurement considers."""
-
-
+AUTO_DEPTH = 8
+"""Most levels of a tree that is chosen cycle by cycle; where they do not pay they are not drafted."""
+AUTO_WIDTH = {"cpu": 4}
+"""Children a node in such a tree, by device; elsewhere as in the papers' trees."""
 CPU_TREE = TreeConfig("dynamic", depth=3, top_k=3, total_tokens=8)
 """A CPU with matrix instructions runs 8 tokens in about the time of one; more cost more."""
 
@@ -34,17 +34,23 @@ def tree_defaults(architecture: str, device: str) -> TreeConfig:
     return TreeConfig("dynamic", depth=8, top_k=10, total_tokens=60)
 
 
+def embedded_defaults(device: str) -> TreeConfig:
+    """Defaults of the embedded model: a tree chosen by what this machine is fast at, cycle by cycle."""
+    return dataclasses.replace(tree_defaults("eagle3", device), total_tokens=AUTO_NODES)
+
+
 def largest_tree(depth: int, top_k: int) -> int:
     """Nodes that a dynamic tree can have, root included: K on the first level, K*K on every further one."""
     return 1 + top_k + (depth - 1) * top_k * top_k
 
 
 def resolve(
-    asked: TreeConfig, head: DraftHead | None, defaults: TreeConfig, choose_nodes: ChooseNodes
+    asked: TreeConfig, head: DraftHead | None, defaults: TreeConfig, costs: Callable[[], CostTable]
 ) -> tuple[Policy, TreeConfig, list[str]]:
     """The policy, the tree as it will be run (nothing left open), and notes for people.
 
-    UserError where a draft is asked for without a head, or paths where they cannot be used.
+    `costs` is asked only where the tree is to be chosen by measurement. UserError where a draft is asked for without a
+    head, or paths where they cannot be used.
     """
     if head is None:
         if asked.policy not in (None, "none"):
@@ -59,21 +65,29 @@ def resolve(
     }
     if name == "none":
         return NoDraft(), TreeConfig("none", total_tokens=1), []
-    if name == "chain":
-        return _chain(asked, filled, choose_nodes)
     if name == "static":
         return _static(asked, head)
-    return _dynamic(filled, head, choose_nodes)
+    # A chain without a number of nodes has the depth asked for, even where trees are chosen by measurement.
+    if asked.total_tokens == AUTO_NODES or (name == "dynamic" and filled["total_tokens"] == AUTO_NODES):
+        return _auto(name, asked, head, costs())
+    return _chain(asked, filled) if name == "chain" else _dynamic(filled, head)
 
 
-def _chain(
-    asked: TreeConfig, filled: dict[str, int], choose_nodes: ChooseNodes
+def _auto(
+    name: PolicyName, asked: TreeConfig, head: DraftHead, costs: CostTable
 ) -> tuple[Policy, TreeConfig, list[str]]:
-    depth, notes = filled["depth"], []
-    if asked.total_tokens == AUTO_NODES:
-        depth = max(1, choose_nodes(depth + 1) - 1)
-        notes.append(f"chosen by measurement: a chain of {depth}")
-    elif asked.total_tokens is not None and asked.total_tokens - 1 != depth:
+    """A tree (or chain) chosen cycle by cycle; what was asked for bounds it."""
+    depth, notes = asked.depth or AUTO_DEPTH, [costs.note()]
+    widest = AUTO_WIDTH.get(head.device.type, 10) if asked.top_k is None else asked.top_k
+    top_k = 1 if name == "chain" else min(widest, head.spec.draft_vocab_size)
+    if name != "chain" and top_k < (asked.top_k or 0):
+        notes.append(f"the draft vocabulary has {top_k} tokens: top_k {top_k} used instead of {asked.top_k}")
+    return AutoTree(depth, top_k, costs, name), TreeConfig(name, depth, top_k, AUTO_NODES), notes
+
+
+def _chain(asked: TreeConfig, filled: dict[str, int]) -> tuple[Policy, TreeConfig, list[str]]:
+    depth, notes = filled["depth"], list[str]()
+    if asked.total_tokens is not None and asked.total_tokens - 1 != depth:
         depth = _shorter_chain(asked, notes)
     if depth == 0:
         return NoDraft(), TreeConfig("none", total_tokens=1), [*notes, "a chain of one node is plain decoding"]
@@ -113,9 +127,7 @@ def _static(asked: TreeConfig, head: DraftHead) -> tuple[Policy, TreeConfig, lis
     return policy, TreeConfig("static", depth, None, policy.max_nodes, asked.paths), notes
 
 
-def _dynamic(
-    filled: dict[str, int], head: DraftHead, choose_nodes: ChooseNodes
-) -> tuple[Policy, TreeConfig, list[str]]:
+def _dynamic(filled: dict[str, int], head: DraftHead) -> tuple[Policy, TreeConfig, list[str]]:
     depth, top_k, total = filled["depth"], filled["top_k"], filled["total_tokens"]
     notes = []
     size = head.spec.draft_vocab_size
@@ -123,12 +135,7 @@ def _dynamic(
         notes.append(f"the draft vocabulary has {size} tokens: top_k {size} used instead of {top_k}")
         top_k = size
     most = largest_tree(depth, top_k)
-    if total == AUTO_NODES:
-        total = choose_nodes(min(most, AUTO_LIMIT))
-        notes.append(
-            f"chosen by measurement: {total} {'nodes' if total > 1 else 'node, so no draft: it would not pay here'}"
-        )
-    elif total > most:
+    if total > most:
         notes.append(f"a tree of depth {depth} and top_k {top_k} has {most} nodes: used instead of {total}")
         total = most
     # A path of kept nodes cannot be longer than their number: deeper levels would be drafted in vain.
@@ -137,12 +144,10 @@ def _dynamic(
     return (DynamicTree(depth, top_k, total) if total > 1 else NoDraft()), config, notes
 
 
-def expected_tokens(num_nodes: int) -> float:
-    """A prior for tokens per cycle by tree size, before anything was seen of the head: 1 + 0.3 log2 N.
-
-    It passes through what the shipped head reaches with 8 nodes (1.90) and is close at 16 (2.10).
-    """
-    return 1.0 + 0.3 * math.log2(num_nodes)
+def shares_noise(policy: Policy, tree: TreeConfig, config: SamplingConfig) -> bool:
+    """Whether a draft uses the target's noise: above temperature 0 under the coupled rule, unless switched off."""
+    can = not config.greedy and config.verify == "coupled" and not isinstance(policy, NoDraft)
+    return can and tree.shared_noise is not False
 
 
 def describe(config: TreeConfig | SamplingConfig) -> dict[str, Any]:

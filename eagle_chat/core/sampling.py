@@ -7,12 +7,16 @@ or inside a draft tree.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
 
 import torch
 from torch import Tensor
 
 from eagle_chat.core.config import SamplingConfig
+
+Noise = Callable[[int], Tensor]
+"""Gumbel noise [V] of the target's draw at an absolute position."""
 
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -94,9 +98,14 @@ def is_usable(row: Tensor) -> bool:
     return bool(torch.isfinite(row.max()))
 
 
-def draw(row: Tensor, position: int, config: SamplingConfig, stream: Stream = Stream.TARGET) -> int:
-    """The target's token for absolute `position`, from logits [V]: argmax, or the keyed Gumbel draw."""
+def draw(row: Tensor, position: int, config: SamplingConfig, noise: Noise | None = None) -> int:
+    """The target's token for absolute `position`, from logits [V]: argmax, or the keyed Gumbel draw.
+
+    `noise` may give the noise [V] of a position where it was computed before.
+    """
     if config.greedy:
         return int(row.argmax())
     scores = warp(row, config).double()
-    return int((scores + gumbel(config.seed, stream, position, scores.shape[-1], row.device)).argmax())
+    if noise is not None:
+        return int((scores + noise(position)).argmax())
+    return int((scores + gumbel(config.seed, Stream.TARGET, position, scores.shape[-1], row.device)).argmax())

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from eagle_chat.core.cache import TreeCache
+from eagle_chat.core.calibration import Calibration
 from eagle_chat.core.errors import UserError
 
 
@@ -14,7 +15,9 @@ from eagle_chat.core.errors import UserError
 class DecodingState:
     """`tokens`: committed ids; the newest has no cache entry yet. `pending` [n, F]: target features of the tokens
     from the head's length on, which wait for the token after them. `owner`: the engine it belongs to. `run`: counts
-    the answers begun, so that an older one cannot go on with what a newer one left.
+    the answers begun, so that an older one cannot go on with what a newer one left. `calibrations`: what was learned
+    of the head's chances, by temperature and whether noise is shared; here and not in the engine, so that a fresh
+    conversation repeats.
 
     Between cycles `cache.length == len(tokens) - 1` and, with a head, `head_cache.length + n == cache.length`. An
     interrupt inside a step can leave these apart; `rewind` goes back to what is whole, so nothing else must care.
@@ -26,6 +29,7 @@ class DecodingState:
     pending: Tensor | None = None
     owner: object = None
     run: int = 0
+    calibrations: dict[tuple[float, bool], Calibration] = field(default_factory=dict)
 
     def begin(self, owner: object) -> int:
         """Start an answer; its number. UserError where the state is another engine's."""
@@ -33,6 +37,10 @@ class DecodingState:
             raise UserError("a state of this engine expected, found another one's: use engine.new_state()")
         self.run += 1
         return self.run
+
+    def calibration(self, temperature: float, shared_noise: bool) -> Calibration:
+        """What this conversation has learned of the head's chances under these conditions."""
+        return self.calibrations.setdefault((temperature, shared_noise), Calibration())
 
     def check(self, run: int) -> None:
         """UserError where a newer answer was begun on this state."""

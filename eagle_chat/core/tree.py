@@ -23,7 +23,8 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Drawn:
-    """Every node a policy considered, kept or not, in the order drafted. `slots[i]`: row in the tree, or -1."""
+    """Every node a policy considered, kept or not, in the order drafted. `slots[i]`: row in the tree, or -1.
+    `chances[i]`: log of the chance that the target chooses it after its parent, before recalibration."""
 
     tokens: list[int]
     parents: list[int]
@@ -31,6 +32,7 @@ class Drawn:
     values: list[float]
     ranks: list[int]
     slots: list[int]
+    chances: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

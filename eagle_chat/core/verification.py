@@ -15,7 +15,7 @@ from torch import Tensor
 from eagle_chat.core import sampling
 from eagle_chat.core.config import SamplingConfig
 from eagle_chat.core.errors import EagleChatError
-from eagle_chat.core.sampling import Stream
+from eagle_chat.core.sampling import Noise, Stream
 from eagle_chat.core.tree import DraftTree
 
 
@@ -38,8 +38,13 @@ class Acceptance:
         return [node != self.path[-1] for node in self.path if children[node]]
 
 
-def verify(tree: DraftTree, logits: Tensor, position: int, config: SamplingConfig) -> Acceptance:
-    """Apply the rule that `config` names. UnusableLogitsError where even the root's row cannot be drawn from."""
+def verify(
+    tree: DraftTree, logits: Tensor, position: int, config: SamplingConfig, noise: Noise | None = None
+) -> Acceptance:
+    """Apply the rule that `config` names. UnusableLogitsError where even the root's row cannot be drawn from.
+
+    `noise`: the target's noise by position where it is known already, the same numbers as `sampling.gumbel` gives.
+    """
     if not sampling.is_usable(logits[0]):
         raise UnusableLogitsError(
             f"the target's logits at position {position} hold NaN or infinity, finite numbers were expected: "
@@ -47,7 +52,7 @@ def verify(tree: DraftTree, logits: Tensor, position: int, config: SamplingConfi
         )
     if config.verify == "rejection" and not config.greedy:
         return _rejection(tree, logits, position, config)
-    return _coupled(tree, lambda slot, depth: sampling.draw(logits[slot], position + depth + 1, config), logits)
+    return _coupled(tree, lambda slot, depth: sampling.draw(logits[slot], position + depth + 1, config, noise), logits)
 
 
 def _coupled(tree: DraftTree, choose: Callable[[int, int], int], logits: Tensor) -> Acceptance:

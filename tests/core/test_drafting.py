@@ -11,7 +11,9 @@ from torch import Tensor
 
 from eagle_chat.core import masks
 from eagle_chat.core.cache import TreeCache
-from eagle_chat.core.drafting import DraftInput, DynamicTree, NoDraft, SampledChildren, StaticTree
+from eagle_chat.core.children import SampledChildren
+from eagle_chat.core.drafting import DynamicTree, NoDraft, StaticTree
+from eagle_chat.core.growth import DraftInput
 from eagle_chat.core.heads.base import DraftHead
 from eagle_chat.core.tree import STATIC_PATHS, DraftTree, chain_paths
 from tests.tiny import VOCAB, make_head, make_target, prompts
@@ -109,7 +111,7 @@ def test_the_dynamic_tree_equals_a_naive_one(kind: str, draft_vocab: int, depth:
         expected = naive.kept(total - 1)
         assert sorted(paths_of(tree)) == sorted(expected)
         for path, score in zip(paths_of(tree), tree.scores[1:], strict=True):
-            assert math.isclose(score, naive.values[path], rel_tol=1e-5, abs_tol=1e-4)
+            assert math.isclose(score, naive.values[path], rel_tol=1e-4, abs_tol=1e-4)
         assert tree.drawn is not None
         assert Counter(tree.drawn.tokens) == Counter(path[-1] for path in naive.values)
 

@@ -1,17 +1,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eagle_chat.core.auto import AutoTree
 from eagle_chat.core.config import AUTO_NODES, SamplingConfig, TreeConfig
+from eagle_chat.core.costs import CostTable
 from eagle_chat.core.drafting import DynamicTree, NoDraft, StaticTree
 from eagle_chat.core.errors import UserError
 from eagle_chat.core.heads.base import DraftHead
-from eagle_chat.core.policies import AUTO_LIMIT, describe, expected_tokens, largest_tree, resolve, tree_defaults
+from eagle_chat.core.policies import (
+    AUTO_DEPTH,
+    AUTO_WIDTH,
+    describe,
+    largest_tree,
+    resolve,
+    shares_noise,
+    tree_defaults,
+)
 from eagle_chat.core.tree import STATIC_PATHS, chain_paths
 from tests.tiny import VOCAB, make_head, make_target
 
@@ -21,19 +30,11 @@ HEAD = make_head("eagle3", TARGET)
 SMALL = make_head("eagle3", TARGET, draft_vocab=5)
 
 
-def unasked(most: int) -> int:
+COSTS = CostTable({1: 0.05, 8: 0.06, 16: 0.08}, first=0.002, level={1: 0.001, 10: 0.003})
+
+
+def unasked() -> CostTable:
     raise AssertionError("nothing should be measured here")
-
-
-def measured(answer: int) -> tuple[Callable[[int], int], list[int]]:
-    """A measurement that says `answer`, and what it was asked."""
-    asked: list[int] = []
-
-    def choose(most: int) -> int:
-        asked.append(most)
-        return answer
-
-    return choose, asked
 
 
 @pytest.mark.parametrize("asked", [TreeConfig(), TreeConfig("none"), TreeConfig("none", 4, 4, 20)])
@@ -103,24 +104,40 @@ def test_levels_that_could_hold_no_kept_node_are_not_drafted() -> None:
     assert notes == []
 
 
-def test_a_measured_number_of_nodes_is_told() -> None:
-    choose, asked = measured(13)
-    policy, config, notes = resolve(TreeConfig("dynamic", 6, 4, AUTO_NODES), HEAD, DEFAULTS, choose)
-    assert asked == [AUTO_LIMIT]
-    assert policy == DynamicTree(6, 4, 13)
-    assert config.total_tokens == 13
-    assert notes == ["chosen by measurement: 13 nodes"]
-    choose, asked = measured(3)
-    resolve(TreeConfig("dynamic", 1, 2, AUTO_NODES), HEAD, DEFAULTS, choose)
-    assert asked == [3]
-
-
-def test_a_measurement_may_find_that_no_draft_is_best() -> None:
-    policy, config, notes = resolve(TreeConfig("dynamic", 6, 4, AUTO_NODES), HEAD, DEFAULTS, measured(1)[0])
-    assert policy == NoDraft()
-    assert config.total_tokens == 1
+def test_a_tree_chosen_by_measurement_says_what_was_measured() -> None:
+    policy, config, notes = resolve(TreeConfig("dynamic", 6, 3, AUTO_NODES), HEAD, DEFAULTS, lambda: COSTS)
+    assert policy == AutoTree(6, 3, COSTS)
+    assert config == TreeConfig("dynamic", 6, 3, AUTO_NODES)
     assert len(notes) == 1
-    assert notes[0].startswith("chosen by measurement: 1 ")
+    assert "chosen by measurement" in notes[0]
+    assert "8: 60.0" in notes[0]
+
+
+def test_such_a_tree_is_bounded_by_what_was_asked_for_alone() -> None:
+    """The defaults' shape suits trees of a fixed size."""
+    policy, config, _ = resolve(TreeConfig(total_tokens=AUTO_NODES), HEAD, DEFAULTS, lambda: COSTS)
+    assert policy == AutoTree(AUTO_DEPTH, AUTO_WIDTH["cpu"], COSTS)
+    assert config.total_tokens == AUTO_NODES
+    assert resolve(TreeConfig(), HEAD, TreeConfig("dynamic", total_tokens=AUTO_NODES), lambda: COSTS)[0] == policy
+    policy, _, notes = resolve(TreeConfig("dynamic", 2, 10, AUTO_NODES), SMALL, DEFAULTS, lambda: COSTS)
+    assert policy == AutoTree(2, 5, COSTS)
+    assert "top_k 5 used instead of 10" in notes[1]
+
+
+def test_a_static_tree_is_not_chosen_by_measurement() -> None:
+    assert resolve(TreeConfig("static", total_tokens=AUTO_NODES), HEAD, DEFAULTS, unasked)[0] == StaticTree(
+        STATIC_PATHS
+    )
+
+
+def test_noise_is_shared_where_it_can_be() -> None:
+    tree, sampled = DynamicTree(3, 3, 8), SamplingConfig(1.0)
+    assert shares_noise(tree, TreeConfig(), sampled)
+    assert shares_noise(tree, TreeConfig(shared_noise=True), sampled)
+    assert not shares_noise(tree, TreeConfig(shared_noise=False), sampled)
+    assert not shares_noise(tree, TreeConfig(shared_noise=True), SamplingConfig())
+    assert not shares_noise(tree, TreeConfig(shared_noise=True), SamplingConfig(1.0, verify="rejection"))
+    assert not shares_noise(NoDraft(), TreeConfig(), sampled)
 
 
 def test_a_chain() -> None:
@@ -152,12 +169,10 @@ def test_a_chain_of_one_node_is_plain_decoding(depth: int | None) -> None:
 
 
 def test_a_measured_chain() -> None:
-    choose, asked = measured(4)
-    policy, config, notes = resolve(TreeConfig("chain", 6, None, AUTO_NODES), HEAD, DEFAULTS, choose)
-    assert asked == [7]
-    assert policy == StaticTree(chain_paths(3), "chain")
-    assert config == TreeConfig("chain", 3, 1, 4)
-    assert notes == ["chosen by measurement: a chain of 3"]
+    policy, config, notes = resolve(TreeConfig("chain", 6, None, AUTO_NODES), HEAD, DEFAULTS, lambda: COSTS)
+    assert policy == AutoTree(6, 1, COSTS, "chain")
+    assert config == TreeConfig("chain", 6, 1, AUTO_NODES)
+    assert "chosen by measurement" in notes[0]
 
 
 def test_a_chain_branches_nowhere_and_says_so() -> None:
@@ -241,12 +256,6 @@ def test_defaults_by_head_and_device() -> None:
         for device in ("cpu", "cuda", "mps"):
             defaults = tree_defaults(architecture, device)
             assert None not in (defaults.policy, defaults.depth, defaults.top_k, defaults.total_tokens)
-
-
-def test_the_prior_grows_with_the_tree() -> None:
-    assert expected_tokens(1) == 1.0
-    values = [expected_tokens(size) for size in range(1, AUTO_LIMIT)]
-    assert values == sorted(values)
 
 
 @pytest.mark.parametrize(
