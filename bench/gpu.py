@@ -22,7 +22,7 @@ import torch
 from bench.static_cycle import Cycle, PlainStep
 from bench.static_steps import LLAMA_8B, Shape, StaticHead, StaticLlama
 
-TINY = Shape(64, 128, 6, 4, 2, 16, 512)
+TINY = Shape(64, 128, 8, 4, 2, 16, 512)
 GOAL = 0.25
 
 

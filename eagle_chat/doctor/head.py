@@ -113,7 +113,7 @@ def _check_tokenizers(folder: Path, names: Names) -> Iterator[Finding]:
             "error",
             f"{differing:,} of its {len(mine):,} tokens have another number in the target's tokenizer",
             "it was trained with the tokenizer of another target",
-            _remedy(names),
+            _remedy(names) or "give the head made for this target (--draft), or --draft none",
             {"differing": differing},
             MISFIT,
         )
