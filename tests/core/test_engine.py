@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from eagle_chat.core import masks
-from eagle_chat.core.cache import TreeCacheLayer
+from eagle_chat.core.cache import TreeCache, TreeCacheLayer
 from eagle_chat.core.config import SamplingConfig, TreeConfig
 from eagle_chat.core.engine import Engine
 from eagle_chat.core.errors import UserError
@@ -274,22 +274,31 @@ def test_the_draft_can_be_switched_between_turns() -> None:
 def test_an_interrupt_inside_a_forward_leaves_a_usable_state(calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = random_engine("eagle3")
     state = engine.new_state()
+    got = read_until_write(engine, state, state.cache, calls, monkeypatch)
+    check_next_turn(engine, state, got)
+
+
+def read_until_write(
+    engine: Engine, state: DecodingState, cache: TreeCache | None, number: int, monkeypatch: pytest.MonkeyPatch
+) -> list[int]:
+    """The tokens of an answer up to an interrupt, which comes as the layers write into `cache` for the n-th time."""
     counter = itertools.count(1)
 
     def interrupted(write: Callable[..., Any]) -> Callable[..., Any]:
-        def writes(*states: Any, **more: Any) -> Any:
-            if next(counter) == calls:
+        def writes(layer: TreeCacheLayer, *states: Any, **more: Any) -> Any:
+            if layer.owner is cache and next(counter) == number:
                 raise KeyboardInterrupt
-            return write(*states, **more)
+            return write(layer, *states, **more)
 
         return writes
 
     got: list[int] = []
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         for way in ("update", "append"):  # of the general and of the fast path, once a layer
             patch.setattr(TreeCacheLayer, way, interrupted(getattr(TreeCacheLayer, way)))
-        read(engine.stream(PROMPT, sampling=tiny.GREEDY64, tree=TREE, state=state), got)
-    check_next_turn(engine, state, got)
+        with pytest.raises(KeyboardInterrupt):
+            read(engine.stream(PROMPT, sampling=tiny.GREEDY64, tree=TREE, state=state), got)
+    return got
 
 
 def read(events: Iterator[Event], into: list[int]) -> None:
@@ -319,21 +328,10 @@ def test_closing_at_any_event_leaves_a_usable_state(events_read: int) -> None:
 
 
 @pytest.mark.parametrize("draft_call", [1, 2, 5])
-def test_an_interrupt_inside_a_draft_leaves_a_usable_state(draft_call: int) -> None:
+def test_an_interrupt_inside_a_draft_leaves_a_usable_state(draft_call: int, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = random_engine("eagle3")
-    assert engine.head is not None
     state = engine.new_state()
-    counter = itertools.count(1)
-
-    def hook(*_: object) -> None:
-        if next(counter) == draft_call + 2:
-            raise KeyboardInterrupt
-
-    handle = engine.head.midlayer.register_forward_hook(hook)  # type: ignore[union-attr]
-    got: list[int] = []
-    with pytest.raises(KeyboardInterrupt):
-        read(engine.stream(PROMPT, sampling=tiny.GREEDY64, tree=TREE, state=state), got)
-    handle.remove()
+    got = read_until_write(engine, state, state.head_cache, draft_call + 2, monkeypatch)
     check_next_turn(engine, state, got)
 
 
@@ -345,7 +343,7 @@ def test_an_interrupt_while_a_cache_grows_leaves_a_usable_state(monkeypatch: pyt
     longer = [*PROMPT, *first, *tiny.prompts(1, 225, seed=8)[0]]
     move, counter = TreeCacheLayer.move, itertools.count(1)
 
-    def interrupted(layer: TreeCacheLayer, filled: int) -> None:
+    def interrupted(layer: TreeCacheLayer, filled: int, rows: object = None) -> None:
         move(layer, filled)
         if next(counter) == 3:
             raise KeyboardInterrupt
