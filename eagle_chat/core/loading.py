@@ -43,8 +43,26 @@ def load_engine(config: LoadConfig) -> Engine:
     template = config.template or (entry.template if entry and not tokenizer.chat_template else None)
     chat = Chat(tokenizer, _generation_stop_ids(target.model), template)
     head, notes = (None, []) if head_name is None else _load_head(head_name, target, config)
-    label = head_name.removeprefix("asset:heads/") if head_name else None
-    return Engine(target, chat, head, label, None, notes)
+    return Engine(target, chat, head, _head_label(head_name), None, notes)
+
+
+def with_head(engine: Engine, config: LoadConfig, draft: str) -> Engine:
+    """Another engine on the same target with the head `draft`: the target's weights are in memory once.
+
+    UserError for a wrong name, HeadMismatchError for a head that does not fit.
+    """
+    head, notes = _load_head(draft, engine.target, config)
+    return Engine(engine.target, engine.chat, head, _head_label(draft), None, notes)
+
+
+def find_head_folder(config: LoadConfig) -> Path | None:
+    """Where the files of the head are that `config` names, fetched where needed; None for plain decoding."""
+    name = _head_name(config, registry.entries().get(config.base))
+    return None if name is None else _head_folder(name)
+
+
+def _head_label(name: str | None) -> str | None:
+    return name.removeprefix("asset:heads/") if name else None
 
 
 def _is_local(name: str) -> bool:
