@@ -30,7 +30,9 @@ def load_transformers(config: dict[str, Any]) -> tuple[Generate, dict[str, str]]
     import torch
     import transformers
 
-    model = transformers.AutoModelForCausalLM.from_pretrained(config["target"], dtype=getattr(torch, config["dtype"]))
+    model: Any = transformers.AutoModelForCausalLM.from_pretrained(
+        config["target"], dtype=getattr(torch, config["dtype"])
+    )
     model.eval().to(config["device"])
     lookup = {"prompt_lookup_num_tokens": config["lookup"]} if config["lookup"] else {}
 
