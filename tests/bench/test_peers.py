@@ -12,12 +12,13 @@ import pytest
 from rich.console import Console
 
 from eagle_chat.bench.card import bench_card
-from eagle_chat.bench.peers import catalog, places
+from eagle_chat.bench.peers import catalog, places, setup
 from eagle_chat.bench.peers.catalog import Skipped, find_peers
 from eagle_chat.bench.peers.compare import open_guests, own_readings, peer_figures
 from eagle_chat.bench.peers.worker import Peer, PeerError, Reading, Worker
 from eagle_chat.bench.runner import Asker, Measured, Stopped, measure
 from eagle_chat.core.config import LoadConfig
+from eagle_chat.core.errors import UserError
 from tests.bench.parts import QUESTIONS, ScriptedEngine, candidate, cycle, scripted, speaker, tiny_engine
 from tests.tiny import answer, make_engine, make_model, make_target
 
@@ -116,8 +117,8 @@ def test_what_is_not_set_up_is_skipped_with_the_command_that_sets_it_up(
     skipped = {one.name: one.reason for one in found if isinstance(one, Skipped)}
     assert set(skipped) == {"vLLM", "llama.cpp"}
     assert str(tmp_path) in skipped["vLLM"]
-    assert skipped["vLLM"].endswith("-m eagle_chat.bench.peers.places vllm")
-    assert skipped["llama.cpp"].endswith("-m eagle_chat.bench.peers.places llama-cpp")
+    assert skipped["vLLM"].endswith("-m eagle_chat.bench.peers.setup vllm")
+    assert skipped["llama.cpp"].endswith("-m eagle_chat.bench.peers.setup llama-cpp")
     assert [one.name for one in found if isinstance(one, Peer)] == ["transformers", "transformers, prompt lookup"]
 
 
@@ -163,5 +164,21 @@ def test_transformers_gives_the_text_of_plain_decoding(tmp_path: Path) -> None:
 
 
 def test_setting_up_something_unknown_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert places.main(["ollama"]) == 2
+    assert setup.main(["ollama"]) == 2
     assert capsys.readouterr().err.startswith("error: vllm or llama-cpp expected, found 'ollama'")
+
+
+def test_the_environment_of_llama_cpp_gets_one_binary(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("EAGLE_CHAT_PEERS", str(tmp_path))
+    monkeypatch.setattr(setup.shutil, "which", lambda name: f"/bin/{name}")
+    monkeypatch.setattr(setup.platform, "system", lambda: "Linux")
+    monkeypatch.setattr(setup.platform, "machine", lambda: "x86_64")
+    ran: list[list[str]] = []
+    monkeypatch.setattr(setup, "_run", ran.append)
+    assert setup.main(["llama-cpp"]) == 0
+    ((npm, verb, *rest),) = ran
+    assert (npm, verb) == ("/bin/npm", "install")
+    assert {"--omit=optional", f"@node-llama-cpp/linux-x64@{setup.NODE_VERSION}"} <= set(rest)
+    assert places.node_package().is_relative_to(Path(rest[rest.index("--prefix") + 1]))
+    with pytest.raises(UserError, match="SunOS"):
+        setup.node_platform("SunOS", "sparc")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 WORKERS = Path(__file__).parent / "workers"
 LOOKUP_TOKENS = 3
-"""Draft tokens of prompt lookup: the default of node-llama-cpp, and transformers' own example."""
+"""Draft tokens of prompt lookup: the default of node-llama-cpp."""
 CHAIN = 3
 """Draft tokens of vLLM, which drafts chains: beyond three, little is accepted and each costs a step of the head."""
 VLLM_CACHE_GIB = 1
