@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from eagle_chat.bench.quantised import quantisation_line
-from eagle_chat.bench.report import run_label, unlike_plain
+from eagle_chat.bench.report import head_letters, unlike_plain
 from eagle_chat.core.events import STAGES
 
 PIPE_WIDTH = 110
@@ -54,8 +54,10 @@ def bench_card(value: dict[str, Any], ascii_only: bool = False) -> Group:
         runs = [run for run in value["runs"] if run["temperature"] == temperature]
         parts += [_speed_table(runs, ascii_only), _cost_table(runs, ascii_only), _length_table(runs, ascii_only)]
         parts.append(_category_table(runs, ascii_only))
-    parts += [_alpha_table(table, ascii_only) for table in value.get("alpha", [])]
-    parts += [_calibration_table(table, ascii_only) for table in value.get("calibration", [])]
+    letters = dict(zip(value["heads"], head_letters(value["heads"]), strict=True))
+    parts += _peer_parts(value["peers"], ascii_only) if "peers" in value else []
+    parts += [_alpha_table(table, letters, ascii_only) for table in value.get("alpha", [])]
+    parts += [_calibration_table(table, letters, ascii_only) for table in value.get("calibration", [])]
     if "quantisation" in value:
         parts += [shown(quantisation_line(value["quantisation"])), Text()]
     parts += [shown(f"note: {note}") for note in value["notes"]]
@@ -69,11 +71,17 @@ def bench_card(value: dict[str, Any], ascii_only: bool = False) -> Group:
 
 
 def heading(value: dict[str, Any]) -> Text:
-    """Target, head and machine in two lines."""
-    machine = value["machine"]
+    """Target, head and machine in two lines; a line more for each of several heads."""
+    machine, heads = value["machine"], value.get("heads", [])
     device = machine["device_name"] or machine["cpu"]
-    first = f"{value['target']} + {value['head'] or 'no head'}: {machine['dtype']} on {machine['device']}"
-    return Text("\n").join([shown(first), shown(f"{device}, {machine['threads']} threads")])
+    drafts = f"{len(heads)} heads" if len(heads) > 1 else value["head"] or "no head"
+    lines = [f"{value['target']} + {drafts}: {machine['dtype']} on {machine['device']}"]
+    lines += [f"{letter} = {name}" for letter, name in zip(head_letters(heads), heads, strict=True) if letter]
+    return Text("\n").join(map(shown, [*lines, f"{device}, {_threads(machine['threads'])}"]))
+
+
+def _threads(count: int) -> str:
+    return "1 thread" if count == 1 else f"{count} threads"
 
 
 def _question_line(value: dict[str, Any]) -> Text:
@@ -88,8 +96,8 @@ def _number(value: float | None, form: str = ".2f") -> str:
     return "-" if value is None else format(value, form)
 
 
-def _interval(run: dict[str, Any]) -> str:
-    bounds = run["speedup_interval"]
+def _interval(ratio: dict[str, Any]) -> str:
+    bounds = ratio["speedup_interval"]
     return f"{bounds[0]:.2f}-{bounds[1]:.2f}" if bounds else "-"
 
 
@@ -101,7 +109,7 @@ def _speed_table(runs: list[dict[str, Any]], ascii_only: bool) -> Group:
         memory = run["peak_memory_bytes"]
         rows.append(
             (
-                run_label(run),
+                run["label"],
                 _number(run["tokens_per_second"], ".1f"),
                 _number(run["speedup"]),
                 _interval(run),
@@ -121,7 +129,7 @@ def _cost_table(runs: list[dict[str, Any]], ascii_only: bool) -> Group:
     """c by stage: what each takes more than in a plain step, in plain steps."""
     rows = [
         (
-            run_label(run),
+            run["label"],
             _number(run["step_seconds"] and 1000 * run["step_seconds"], ".1f"),
             *(_number(run["c"] and run["c"][stage], "+.2f") for stage in STAGES),
         )
@@ -139,7 +147,7 @@ def _length_table(runs: list[dict[str, Any]], ascii_only: bool) -> Group:
         for length, count in run["accept_lengths"].items():
             counts[min(int(length), columns - 1)] += count
         total = sum(counts)
-        rows.append((run_label(run), *(f"{count / total:.0%}" if total else "-" for count in counts)))
+        rows.append((run["label"], *(f"{count / total:.0%}" if total else "-" for count in counts)))
     names = [str(length) for length in range(columns)]
     names[-1] += "+" if longest >= columns else ""
     return make_table("Accepted draft tokens, share of cycles", ("run", *names), rows, ascii_only)
@@ -155,11 +163,46 @@ def _category_table(runs: list[dict[str, Any]], ascii_only: bool) -> Group:
         step = _number(base["step_seconds"] and 1000 * base["step_seconds"], ".1f")
         figures = (f"{_number(cell['speedup'])} ({tau} {_number(cell['tau'])})" for cell in cells)
         rows.append((category, base["questions"], step, *figures))
-    columns = ("category", "n", "plain ms", *(run_label(run) for run in drafted))
+    columns = ("category", "n", "plain ms", *(run["label"] for run in drafted))
     return make_table(f"Speed-up and {tau} by category", columns, rows, ascii_only)
 
 
-def _alpha_table(table: dict[str, Any], ascii_only: bool) -> Group:
+def _peer_parts(peers: dict[str, Any], ascii_only: bool) -> list[RenderableType]:
+    """All engines in one table, who was left out, and how our best stands against theirs."""
+    rows = [
+        (
+            one["name"],
+            one["format"] or "",
+            _number(one["tokens_per_second"], ".1f"),
+            _number(one["speedup"]),
+            _interval(one),
+            _number(one["tau"]),
+            _number(one["end_to_end"], ".1f"),
+            _number(one["first_seconds"], ".2f"),
+            f"{one['same_text']['equal']}/{one['same_text']['of']}",
+        )
+        for one in peers["engines"]
+    ]
+    tau = "tau" if ascii_only else "τ"
+    columns = ("engine", "weights", "tok/s", "x plain", "95 %", tau, "with prefill", "first s", "= plain")
+    parts: list[RenderableType] = [make_table("Beside other engines, greedy", columns, rows, ascii_only)]
+    for one in peers["engines"]:
+        versions = ", ".join(f"{name} {version}" for name, version in one["versions"].items())
+        parts += [shown(f"{one['name']}: {versions}")] if versions else []
+    parts += [shown(f"skipped: {one['name']}: {one['reason']}") for one in peers["skipped"]]
+    best = peers["best"]
+    if best is not None:
+        times = f"{_number(best['speedup'])} times as fast as {best['theirs']} (95 %: {_interval(best)})"
+        parts += [Text(), shown(f"{best['ours']}: {times}")]
+    return parts
+
+
+def _of_head(table: dict[str, Any], letters: dict[str, str]) -> str:
+    letter = letters.get(table["head"], "")
+    return f"{letter}: " if letter else ""
+
+
+def _alpha_table(table: dict[str, Any], letters: dict[str, str], ascii_only: bool) -> Group:
     alpha = "alpha" if ascii_only else "α"
     rows = [
         (
@@ -171,10 +214,11 @@ def _alpha_table(table: dict[str, Any], ascii_only: bool) -> Group:
         for row in table["alpha"]
     ]
     title = f"n-{alpha} in chain mode, temperature {table['temperature']:g}, {table['questions']} questions"
+    title = _of_head(table, letters) + title
     return make_table(title, ("", "rate", "95 %", "accepted"), rows, ascii_only)
 
 
-def _calibration_table(table: dict[str, Any], ascii_only: bool) -> Group:
+def _calibration_table(table: dict[str, Any], letters: dict[str, str], ascii_only: bool) -> Group:
     rows = [
         (
             f"{row['depth']}: {one['low']:.1f}-{one['high']:.1f}",
@@ -187,5 +231,6 @@ def _calibration_table(table: dict[str, Any], ascii_only: bool) -> Group:
         for one in row["bins"]
     ]
     title = f"Draft confidence against acceptance, temperature {table['temperature']:g}, {table['questions']} questions"
+    title = _of_head(table, letters) + title
     columns = ("depth: confidence", "tokens", "mean confidence", "accepted", "error")
     return make_table(title, columns, rows, ascii_only)

@@ -18,11 +18,13 @@ DEFAULT_POLICIES = ("plain", "chain", "static", "dynamic")
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way of answering. `policy`: the word for people ("plain" where the engine says "none")."""
+    """One way of answering. `policy`: the word for people ("plain" where the engine says "none"). `head`: which of
+    the heads that are compared drafts."""
 
     policy: str
     tree: TreeConfig
     sampling: SamplingConfig
+    head: int = 0
 
     @property
     def plain(self) -> bool:
@@ -70,8 +72,10 @@ def candidates(
     sampling: SamplingConfig,
     defaults: TreeConfig,
     roomy: TreeConfig,
+    num_heads: int = 1,
 ) -> list[Candidate]:
-    """Every policy at every temperature, plain first; dynamic trees in every size (empty: one of `tree`).
+    """Every policy at every temperature by every head, plain (once, for all heads) first; dynamic trees in every size
+    (empty: one of `tree`).
 
     A size that `defaults` (depth and branching of this machine) cannot reach gets the shape of `roomy` where `tree`
     asks for none. UserError where sizes are given and nothing dynamic is compared.
@@ -88,10 +92,11 @@ def candidates(
         elif policy != PLAIN:
             asked = dataclasses.replace(tree, policy=cast(PolicyName, policy), total_tokens=None)
             shapes.append((policy, asked if policy == "static" else dataclasses.replace(asked, paths=None)))
+    by_head = [(policy, shape, head) for policy, shape in shapes[1:] for head in range(num_heads)]
     return [
-        Candidate(policy, shape, dataclasses.replace(sampling, temperature=temperature))
+        Candidate(policy, shape, dataclasses.replace(sampling, temperature=temperature), head)
         for temperature in temperatures
-        for policy, shape in shapes
+        for policy, shape, head in [(*shapes[0], 0), *by_head]
     ]
 
 

@@ -1,4 +1,4 @@
-"""The document as a picture: speed-up, where a cycle's time goes, and calibration where it was measured."""
+"""The document as a picture: speed-up, where a cycle's time goes, other engines and calibration where measured."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import io
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from eagle_chat.bench.report import run_label
+from eagle_chat.bench.report import head_letters
 from eagle_chat.core.errors import UserError
 from eagle_chat.core.events import STAGES
 
@@ -41,6 +41,8 @@ def draw(value: dict[str, Any]) -> bytes:
     runs = [run for run in value["runs"] if run["speedup"] is not None]
     tables = [table for table in value.get("calibration", []) if table["depths"]]
     panels: list[tuple[Panel, list[dict[str, Any]]]] = [(_speedups, runs), (_time_split, runs)] if runs else []
+    engines = [one for one in value.get("peers", {}).get("engines", []) if one["tokens_per_second"] is not None]
+    panels += [(_engines, engines)] if engines else []
     panels += [(_reliability, [table]) for table in tables]
     if not panels:
         raise UserError("something to draw expected, found no finished run: ask more questions, or leave --plot out")
@@ -57,12 +59,16 @@ def draw(value: dict[str, Any]) -> bytes:
 def _title(value: dict[str, Any]) -> str:
     machine = value["machine"]
     partial = " (stopped early: partial)" if value["partial"] else ""
-    return f"{value['target']} + {value['head'] or 'no head'}, {machine['dtype']} on {machine['device']}{partial}"
+    heads = value["heads"]
+    drafts = ", ".join(
+        f"{letter} = {name}" if letter else name for letter, name in zip(head_letters(heads), heads, strict=True)
+    )
+    return f"{value['target']} + {drafts or 'no head'}, {machine['dtype']} on {machine['device']}{partial}"
 
 
 def _names(runs: list[dict[str, Any]]) -> list[str]:
     several = len({run["temperature"] for run in runs}) > 1
-    return [run_label(run) + (f" T={run['temperature']:g}" if several else "") for run in runs]
+    return [run["label"] + (f" T={run['temperature']:g}" if several else "") for run in runs]
 
 
 def _speedups(axes: Axes, runs: list[dict[str, Any]]) -> None:
@@ -85,7 +91,20 @@ def _time_split(axes: Axes, runs: list[dict[str, Any]]) -> None:
         bottom = [low + height for low, height in zip(bottom, heights, strict=True)]
     axes.set_ylabel("ms a cycle")
     axes.tick_params(axis="x", rotation=30)
-    axes.legend(fontsize="small")
+    # Above the axes: inside, it would cover one bar or another.
+    axes.legend(fontsize="small", ncols=len(STAGES), loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False)
+
+
+def _engines(axes: Axes, engines: list[dict[str, Any]]) -> None:
+    """Tokens per second of every engine, ours told from the others."""
+    colours = [COLOURS[1] if engine["peer"] else COLOURS[0] for engine in engines]
+    bars = axes.barh([engine["name"] for engine in engines], [engine["tokens_per_second"] for engine in engines])
+    for bar, colour in zip(bars, colours, strict=True):
+        bar.set_color(colour)
+    axes.bar_label(bars, fmt="%.1f", padding=3, fontsize="small")
+    axes.margins(x=0.15)
+    axes.invert_yaxis()
+    axes.set_xlabel("tokens/s of decoding")
 
 
 def _reliability(axes: Axes, tables: list[dict[str, Any]]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import string
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ from eagle_chat.bench.runner import Measured
 UNSPLIT = (
     "stages are not told apart exactly on this device (that would slow it down): c's total is exact, its split is not"
 )
+SEVERAL_HEADS = "all heads are in memory at once: peak memory is that of the whole process"
+MOST_HEADS = len(string.ascii_uppercase)
 EXACT_DTYPE = "float32"
 """The number format in which a draft must not change a single greedy token."""
 
@@ -20,14 +23,14 @@ EXACT_DTYPE = "float32"
 def document(
     machine: dict[str, Any],
     target: str,
-    head: str | None,
+    heads: Sequence[str],
     source: str,
     questions: Sequence[Question],
     measured: Measured | None,
     max_new_tokens: int,
     notes: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """`machine, target, head, questions, runs` and what belongs to them.
+    """`machine, target, head, questions, runs` and what belongs to them; of several heads `head` is the first.
 
     `measured` None: the comparison was not asked for. A run appears only where at least one question was answered by
     all candidates.
@@ -35,11 +38,14 @@ def document(
     answered = measured.questions if measured else []
     if not machine["device"].startswith("cpu"):
         notes = [*notes, UNSPLIT]
-    runs = [run_figures(measured, index) for index in range(len(measured.candidates))] if measured and answered else []
+    if len(heads) > 1:
+        notes = [*notes, SEVERAL_HEADS]
+    runs = [_run(measured, index, heads) for index in range(len(measured.candidates))] if measured and answered else []
     return {
         "machine": machine,
         "target": target,
-        "head": head,
+        "head": heads[0] if heads else None,
+        "heads": list(heads),
         "questions": {
             "source": source,
             "asked": len(questions),
@@ -59,10 +65,19 @@ def as_json(value: dict[str, Any]) -> str:
     return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def run_label(run: dict[str, Any]) -> str:
-    """A short name for a run: its policy and how many nodes its tree has."""
-    nodes = run["tree"].get("total_tokens")
-    return run["policy"] if run["policy"] == "plain" else f"{run['policy']} {nodes}"
+def _run(measured: Measured, index: int, heads: Sequence[str]) -> dict[str, Any]:
+    """The run's figures with a short name for it: its policy, how many nodes its tree has, and the head's letter."""
+    run, candidate = run_figures(measured, index), measured.candidates[index]
+    if candidate.plain:
+        return {"label": candidate.policy, "head": None, **run}
+    label = f"{candidate.policy} {run['tree'].get('total_tokens')}"
+    letter = head_letters(heads)[candidate.head] if heads else ""
+    return {"label": f"{letter} {label}".strip(), "head": heads[candidate.head] if heads else None, **run}
+
+
+def head_letters(heads: Sequence[str]) -> list[str]:
+    """A letter for each of several heads, for tables; a single head needs none."""
+    return list(string.ascii_uppercase[: len(heads)]) if len(heads) > 1 else [""] * len(heads)
 
 
 def unlike_plain(value: dict[str, Any]) -> list[str]:
@@ -70,7 +85,7 @@ def unlike_plain(value: dict[str, Any]) -> list[str]:
     if value["machine"]["dtype"] != EXACT_DTYPE:
         return []
     return [
-        run_label(run)
+        run["label"]
         for run in value["runs"]
         if run["verify"] == "greedy" and run["same_text"]["equal"] != run["same_text"]["of"]
     ]

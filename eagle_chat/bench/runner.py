@@ -11,7 +11,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from eagle_chat.bench.machine import PeakMemory
 from eagle_chat.bench.plan import Candidate, in_order
@@ -88,6 +88,19 @@ class Conversation:
     messages: list[Message]
 
 
+class Guest(Protocol):
+    """Another engine that answers in the same rounds, the first turn of every question at temperature 0."""
+
+    def warm_up(self, question: Question) -> None:
+        """A few tokens, not counted."""
+
+    def answer(self, question: Question) -> None:
+        """Answer and remember how it went; `Stopped` where a person wants to stop."""
+
+    def settle(self) -> None:
+        """The round is finished: its answer counts."""
+
+
 class Stopped(Exception):  # noqa: N818  it is no error that a person stops
     """A person wanted to stop in the middle of an answer."""
 
@@ -148,18 +161,26 @@ class Asker:
 
 
 def measure(
-    asker: Asker, candidates: Sequence[Candidate], questions: Sequence[Question], report: Report = lambda *_: None
+    askers: Sequence[Asker],
+    candidates: Sequence[Candidate],
+    questions: Sequence[Question],
+    report: Report = lambda *_: None,
+    guests: Sequence[Guest] = (),
 ) -> Measured:
-    """Warm up, then one round a question. Stopping keeps the finished rounds."""
+    """Warm up, then one round a question; `askers[i]` puts the questions to head i. Stopping keeps finished rounds."""
     if any(candidate.sampling.max_new_tokens < 2 for candidate in candidates):
         raise UserError("answers of at least 2 tokens expected, found a shorter limit: change --max-new-tokens")
     result = Measured(list(candidates), [[] for _ in candidates], [], False, [])
     groups = _by_temperature(candidates)
     try:
-        _warm_up(asker, candidates, questions[0], report)
+        _warm_up(askers, candidates, questions[0], report)
+        for guest in guests:
+            guest.warm_up(questions[0])
         for number, question in enumerate(questions):
             report(f"question {number + 1} of {len(questions)} ({question.category})", number / len(questions))
-            finished = _round(asker, candidates, groups, question, number)
+            finished = _round(askers, candidates, groups, question, number, guests)
+            for guest in guests:
+                guest.settle()
             for index, answers in enumerate(finished):
                 result.answers[index].extend(answers)
             result.questions.append(question)
@@ -177,10 +198,11 @@ def _by_temperature(candidates: Sequence[Candidate]) -> list[list[int]]:
     return list(groups.values())
 
 
-def _warm_up(asker: Asker, candidates: Sequence[Candidate], question: Question, report: Report) -> None:
+def _warm_up(askers: Sequence[Asker], candidates: Sequence[Candidate], question: Question, report: Report) -> None:
     """A few tokens from each candidate, not counted: compiled steps, allocated memory, measured costs."""
-    quiet = Asker(asker.engine, asker.system, asker.stop)
     for number, candidate in enumerate(candidates):
+        asker = askers[candidate.head]
+        quiet = Asker(asker.engine, asker.system, asker.stop)
         report("warming up", number / len(candidates))
         short = dataclasses.replace(
             candidate.sampling, max_new_tokens=min(WARM_UP_TOKENS, candidate.sampling.max_new_tokens)
@@ -189,12 +211,23 @@ def _warm_up(asker: Asker, candidates: Sequence[Candidate], question: Question, 
 
 
 def _round(
-    asker: Asker, candidates: Sequence[Candidate], groups: list[list[int]], question: Question, number: int
+    askers: Sequence[Asker],
+    candidates: Sequence[Candidate],
+    groups: list[list[int]],
+    question: Question,
+    number: int,
+    guests: Sequence[Guest],
 ) -> list[list[Answer]]:
     answers: list[list[Answer]] = [[] for _ in candidates]
-    conversations = [asker.begin() for _ in candidates]
+    conversations = [askers[candidate.head].begin() for candidate in candidates]
     for turn in range(len(question.turns)):
-        for group in groups:
-            for index in in_order(group, number + turn):
-                answers[index].append(asker.ask(question, turn, candidates[index], conversations[index]))
+        for place, group in enumerate(groups):
+            invited = range(len(candidates), len(candidates) + len(guests)) if place == turn == 0 else ()
+            for index in in_order([*group, *invited], number + turn):
+                if index >= len(candidates):
+                    guests[index - len(candidates)].answer(question)
+                    continue
+                candidate = candidates[index]
+                answer = askers[candidate.head].ask(question, turn, candidate, conversations[index])
+                answers[index].append(answer)
     return answers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from eagle_chat.bench.card import bench_card, show
 from eagle_chat.bench.context import context_questions
 from eagle_chat.bench.files import check_writable
 from eagle_chat.bench.machine import describe_machine
+from eagle_chat.bench.peers.compare import peer_figures
 from eagle_chat.bench.plan import (
     DEFAULT_POLICIES,
     PLAIN,
@@ -28,11 +29,19 @@ from eagle_chat.bench.plan import (
 from eagle_chat.bench.plot import check_matplotlib, draw
 from eagle_chat.bench.prompts import Question, read_questions, select
 from eagle_chat.bench.quantised import compare
-from eagle_chat.bench.report import as_json, document, run_label, unlike_plain
+from eagle_chat.bench.report import as_json, document, unlike_plain
 from eagle_chat.bench.runner import Asker, Measured, measure
 from eagle_chat.cli.answer import INTERRUPTED, StopRequest
 from eagle_chat.cli.bench_options import BENCH_TOKENS, BenchOptions
-from eagle_chat.cli.measuring import answer_length, load, roomy_tree, save
+from eagle_chat.cli.bench_peers import (
+    FIRST_TURNS,
+    OTHER_WEIGHTS,
+    PEER_POLICIES,
+    check_peers,
+    first_turns,
+    measure_with_peers,
+)
+from eagle_chat.cli.measuring import answer_length, load_heads, roomy_tree, save
 from eagle_chat.cli.options import Given, Settings
 from eagle_chat.cli.settings import resolve
 from eagle_chat.cli.text import needs_ascii
@@ -69,16 +78,16 @@ def run(given: Given, asked: BenchOptions) -> int:
         check_matplotlib()
     questions = _questions(asked)
     _parse(asked, settings)  # a mistake is told before the model is loaded
-    engine = load(settings)
-    plan = _plan(engine, settings, asked, questions)
+    engines = load_heads(settings, asked.drafts)
+    plan = _plan(engines, settings, asked, questions)
     stop = StopRequest()
     with stop, reporting() as report:
-        asker = Asker(engine, settings.system, lambda: stop.asked)
-        value, measured = _measure(asker, plan, settings, asked, report)
+        askers = [Asker(engine, settings.system, lambda: stop.asked) for engine in engines]
+        value, measured = _measure(askers, plan, settings, asked, report)
         if wanted(settings.load) and not value["partial"]:
             report("loading the unquantised target, to compare with", 0.9)
-            nodes = engine.defaults.total_tokens or 1
-            value["quantisation"] = compare(engine, settings.load, nodes, eagle_chat.load_engine)
+            nodes = engines[0].defaults.total_tokens or 1
+            value["quantisation"] = compare(engines[0], settings.load, nodes, eagle_chat.load_engine)
     show(bench_card(value, needs_ascii(sys.stdout)))
     _write_files(value, measured, asked)
     if value["partial"]:
@@ -102,6 +111,8 @@ class _Lists:
 
 def _parse(asked: BenchOptions, settings: Settings) -> _Lists:
     policies = parse_policies(asked.policies) if asked.policies is not None else DEFAULT_POLICIES
+    if asked.peers and asked.policies is None:
+        policies = PEER_POLICIES
     if asked.policies is None and settings.tree.policy is not None:
         policies = parse_policies(settings.tree.policy)
     temperatures: tuple[float, ...] = (settings.sampling.temperature,)
@@ -111,10 +122,13 @@ def _parse(asked: BenchOptions, settings: Settings) -> _Lists:
         SamplingConfig(temperature=temperature)  # which knows what is possible
     sizes = parse_integers(asked.total_tokens, "--total-tokens") if asked.total_tokens is not None else ()
     contexts = parse_integers(asked.context, "--context") if asked.context is not None else ()
+    if asked.peers:
+        check_peers(settings, temperatures)
     return _Lists(policies, sizes, temperatures, contexts)
 
 
-def _plan(engine: Engine, settings: Settings, asked: BenchOptions, questions: list[Question]) -> _Plan:
+def _plan(engines: Sequence[Engine], settings: Settings, asked: BenchOptions, questions: list[Question]) -> _Plan:
+    engine = engines[0]
     lists = _parse(asked, settings)
     sampling = answer_length(asked.max_new_tokens, settings.sampling, BENCH_TOKENS)
     source, policies = asked.questions, lists.policies
@@ -126,40 +140,63 @@ def _plan(engine: Engine, settings: Settings, asked: BenchOptions, questions: li
         if asked.alpha or asked.calibration:
             raise UserError("a draft head expected for --alpha and --calibration, found none: give --draft")
         policies = (PLAIN,) if asked.policies is None else policies
-    only_head = (asked.alpha or asked.calibration) and asked.policies is None and not lists.contexts
-    chosen = [] if only_head else _candidates(engine, settings, lists, policies, sampling)
+    if asked.peers:
+        questions, notes = first_turns(questions), [*notes, FIRST_TURNS, OTHER_WEIGHTS]
+    only_head = (asked.alpha or asked.calibration) and asked.policies is None and not (lists.contexts or asked.peers)
+    chosen = [] if only_head else _candidates(engines, settings, lists, policies, sampling)
     return _Plan(questions, source, chosen, sampling, lists.temperatures, notes)
 
 
 def _candidates(
-    engine: Engine, settings: Settings, lists: _Lists, policies: Sequence[str], sampling: SamplingConfig
+    engines: Sequence[Engine], settings: Settings, lists: _Lists, policies: Sequence[str], sampling: SamplingConfig
 ) -> list[Candidate]:
-    tree, defaults = settings.tree, engine.defaults
-    return candidates(policies, lists.sizes, lists.temperatures, tree, sampling, defaults, roomy_tree(engine))
+    tree, defaults, roomy = settings.tree, engines[0].defaults, roomy_tree(engines[0])
+    return candidates(policies, lists.sizes, lists.temperatures, tree, sampling, defaults, roomy, len(engines))
 
 
 def _measure(
-    asker: Asker, plan: _Plan, settings: Settings, asked: BenchOptions, report: Report
+    askers: Sequence[Asker], plan: _Plan, settings: Settings, asked: BenchOptions, report: Report
 ) -> tuple[dict[str, Any], Measured | None]:
     """The document, and the answers of the comparison."""
-    engine = asker.engine
-    measured = measure(asker, plan.candidates, plan.questions, report) if plan.candidates else None
+    engine, heads = askers[0].engine, [asker.engine.head_name for asker in askers]
+    measured, met = None, None
+    if asked.peers:
+        measured, met = measure_with_peers(askers, plan.candidates, plan.questions, settings, asked.drafts, report)
+    elif plan.candidates:
+        measured = measure(askers, plan.candidates, plan.questions, report)
     value = document(
         describe_machine(engine),
         engine.target.name,
-        engine.head_name,
+        [name for name in heads if name is not None],
         plan.source,
         plan.questions,
         measured,
         plan.sampling.max_new_tokens,
         plan.notes,
     )
-    tree, common = settings.tree, (plan.sampling, plan.temperatures)
-    if asked.alpha and not value["partial"]:
-        value["alpha"], value["partial"] = measure_alpha(asker, plan.questions, *common, tree.depth, report)
-    if asked.calibration and not value["partial"]:
-        value["calibration"], value["partial"] = measure_calibration(asker, plan.questions, *common, tree, report)
+    if met is not None and measured is not None and value["runs"]:
+        labels = [one["label"] for one in value["runs"]]
+        value["peers"] = peer_figures(measured, labels, *met, plan.sampling.seed)
+    tree, common = settings.tree, (plan.questions, plan.sampling, plan.temperatures)
+    if asked.alpha:
+        _by_head(value, "alpha", askers, lambda asker: measure_alpha(asker, *common, tree.depth, report))
+    if asked.calibration:
+        _by_head(value, "calibration", askers, lambda asker: measure_calibration(asker, *common, tree, report))
     return value, measured
+
+
+def _by_head(
+    value: dict[str, Any],
+    name: str,
+    askers: Sequence[Asker],
+    measured: Callable[[Asker], tuple[list[dict[str, Any]], bool]],
+) -> None:
+    """Put the tables of every head under `name`, until a person stops."""
+    for asker in askers:
+        if value["partial"]:
+            return
+        tables, value["partial"] = measured(asker)
+        value.setdefault(name, []).extend({"head": asker.engine.head_name, **table} for table in tables)
 
 
 def _write_files(value: dict[str, Any], measured: Measured | None, asked: BenchOptions) -> None:
@@ -170,7 +207,7 @@ def _write_files(value: dict[str, Any], measured: Measured | None, asked: BenchO
         return
     now, written = time.time(), set()
     for index, run_values in enumerate(value["runs"]):
-        label = f"{run_label(run_values)} temperature {run_values['temperature']:g}"
+        label = f"{run_values['label']} temperature {run_values['temperature']:g}"
         label = f"{label} {index}" if label in written else label
         written.add(label)
         model_id = f"{value['target']}-{label}".replace(" ", "-")

@@ -33,6 +33,8 @@ class BenchOptions:
     alpha: bool
     calibration: bool
     context: str | None
+    drafts: tuple[str, ...] = ()
+    peers: bool = False
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,14 @@ def bench(
     context: Annotated[
         str | None, typer.Option(metavar="L,L", help="Ask prompts of these lengths instead, in tokens.")
     ] = None,
+    draft: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Draft head: hub id, folder, or none. Repeat it to compare several heads."),
+    ] = None,
+    peers: Annotated[
+        bool,
+        typer.Option("--peers", help="Ask other engines too: transformers, vLLM, llama.cpp, as far as set up."),
+    ] = False,
 ) -> None:
     """Measure speed, and where it comes from: tau, c, speed-up against plain decoding."""
     from eagle_chat.cli.bench import run
@@ -105,6 +115,8 @@ def bench(
         alpha,
         calibration,
         context,
+        tuple(draft or ()),
+        peers,
     )
     raise typer.Exit(run(ctx.obj, asked))
 

@@ -6,7 +6,8 @@ The cursor is hidden only while a frame is being written, so however the program
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Self
 
@@ -17,11 +18,21 @@ HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"
 TO_END_OF_LINE, TO_END_OF_SCREEN = "\x1b[K", "\x1b[J"
 
 
+def wraps_when_narrowed(environment: Mapping[str, str]) -> bool:
+    """Whether the terminal wraps the rows on its screen when it becomes narrower, as most do; some cut them off."""
+    if "TMUX" in environment:
+        return True
+    kind = environment.get("TERM", "")
+    cuts = "XTERM_VERSION" in environment or "STY" in environment  # xterm itself, GNU screen
+    return not (cuts or kind == "linux" or kind.startswith("vt"))
+
+
 class Canvas:
     """Owns the rows from the cursor down while it is entered; leaves none of them behind."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
+        self._wraps = wraps_when_narrowed(os.environ)
         self._widths: list[int] = []
         self._codes: dict[tuple[str, ...], tuple[str, str]] = {}
 
@@ -53,11 +64,12 @@ class Canvas:
             self._write(f"{start}{TO_END_OF_SCREEN}{SHOW}")
 
     def _back(self) -> str:
-        """To the start of the first row, also after the screen became narrower and its rows were wrapped."""
+        """To the start of the first row, also after the screen became narrower and wrapped or cut its rows."""
         if not self._widths:
             return "\r"
         width, height = self.size
-        lines = sum(max(-(-used // width), 1) for used in self._widths)
+        cells = width if self._wraps else max(self._widths)
+        lines = sum(max(-(-used // max(cells, 1)), 1) for used in self._widths)
         up = min(lines - 1, height - 1)
         return f"\r\x1b[{up}A" if up else "\r"
 

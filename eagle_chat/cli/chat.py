@@ -55,6 +55,8 @@ class Chat:
         self.metrics: Metrics | None = None
         self.default = ""
         """What stands in the next input, to be changed."""
+        self.editing = False
+        """Whether the next question replaces the last one; a command or Ctrl-C in its place leaves all as it is."""
         self._ask = ask.asker(lambda line: commands.completions(self, line), self._toolbar)
         self._record, self._runs = record, list[recording.Run]()
         self._saved_before = False
@@ -102,11 +104,12 @@ class Chat:
                 if not isinstance(self._ask, ask.EditedLine):
                     say("")
                 say("(Ctrl-D or /quit leaves)", quiet=True)
-                default = ""
+                default, self.editing = "", False
 
     def _take(self, line: str) -> bool:
         """Do what the line asks; whether to go on."""
         match = COMMAND.fullmatch(line.rstrip())
+        editing, self.editing = self.editing, False
         if match:
             try:
                 go_on = commands.run(self, match[1], match[2] or "")
@@ -118,7 +121,7 @@ class Chat:
             if not go_on:
                 return False
         elif line.strip():
-            self.ask(line)
+            self.ask(line, self.conversation.before_last() if editing else None)
         return self.typed or self._exit_code != INTERRUPTED
 
     def ask(self, question: str, base: Conversation | None = None) -> None:

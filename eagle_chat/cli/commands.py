@@ -119,9 +119,8 @@ def _edit(chat: Chat, text: str) -> None:
     if text:
         chat.ask(text, chat.conversation.before_last())
         return
-    chat.conversation = chat.conversation.before_last()
-    chat.default = turn.question
-    say("change the question and send it; its answer is taken back", quiet=True)
+    chat.default, chat.editing = turn.question, True
+    say("change the question and send it: the new answer replaces the last one", quiet=True)
 
 
 def _continue(chat: Chat, _: str) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from eagle_chat.bench.report import MOST_HEADS
 from eagle_chat.cli.options import Settings
 from eagle_chat.cli.text import say
 from eagle_chat.core.config import SamplingConfig, TreeConfig
+from eagle_chat.core.errors import UserError
 from eagle_chat.core.files import PUBLIC, write_atomic
 from eagle_chat.core.policies import tree_defaults
 
@@ -25,6 +28,23 @@ def load(settings: Settings) -> Engine:
     say(f"loading {settings.load.base} ...", quiet=True)
     with contextlib.redirect_stdout(sys.stderr):
         return eagle_chat.load_engine(settings.load)
+
+
+def load_heads(settings: Settings, drafts: Sequence[str]) -> list[Engine]:
+    """An engine for each head, all on one target; a single one where no or one head is named."""
+    names = list(dict.fromkeys(drafts))
+    if len(names) > 1:
+        names = [name for name in names if name != "none"]  # plain decoding is measured in any case
+    if len(names) > MOST_HEADS:
+        raise UserError(f"at most {MOST_HEADS} heads expected, found {len(names)}: leave some --draft out")
+    if names:
+        settings = dataclasses.replace(settings, load=dataclasses.replace(settings.load, draft=names[0]))
+    first = load(settings)
+    if len(names) < 2:
+        return [first]
+    from eagle_chat.core.loading import with_head
+
+    return [first, *(with_head(first, settings.load, name) for name in names[1:])]
 
 
 def roomy_tree(engine: Engine) -> TreeConfig:

@@ -7,6 +7,7 @@ terminal would obey. What a stream's encoding cannot show becomes "?", so that p
 from __future__ import annotations
 
 import codecs
+import contextlib
 import io
 import os
 import re
@@ -96,11 +97,19 @@ def dim(text: str, stream: TextIO) -> str:
     return text if plain else f"\x1b[2m{text}\x1b[0m"
 
 
+def _columns(stream: TextIO) -> int:
+    """How wide a terminal is. It knows best: the variable COLUMNS may be that of another one."""
+    with contextlib.suppress(OSError, ValueError):
+        if columns := os.get_terminal_size(stream.fileno()).columns:
+            return columns
+    return shutil.get_terminal_size().columns
+
+
 def say(text: str, quiet: bool = False) -> None:
     """One line for people on stderr; `quiet` for figures and remarks. A terminal gets it broken between words."""
     line = one_line(text)
     if sys.stderr.isatty():
-        width = max(shutil.get_terminal_size().columns - 1, 20)
+        width = max(_columns(sys.stderr) - 1, 20)
         line = "\n".join(
             textwrap.wrap(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
         )

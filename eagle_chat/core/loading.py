@@ -44,14 +44,31 @@ def load_engine(config: LoadConfig) -> Engine:
     tokenizer = load_tokenizer(source)
     template = config.template or (entry.template if entry and not tokenizer.chat_template else None)
     chat = Chat(tokenizer, generation_stop_ids(target.model), template, config.thinking)
-    head, notes = (None, []) if head_name is None else _load_head(head_name, target, config)
-    if head is not None and config.draft_vocab is not None:
-        notes = [*notes, trim(head, target, config.draft_vocab, chat.stop_ids)]
-    label = head_name.removeprefix("asset:heads/") if head_name else None
     placed = placement.placement_notes(placement.placed(target.model))
-    notes = [*_security_notes(config), *device_notes, *placed, *dtype_notes(target.config, target.dtype), *notes]
+    notes = [*_security_notes(config), *device_notes, *placed, *dtype_notes(target.config, target.dtype)]
+    return _engine(target, chat, head_name, config, notes)
+
+
+def with_head(engine: Engine, config: LoadConfig, draft: str) -> Engine:
+    """Another engine on the same target with the head `draft`: the target's weights are in memory once.
+
+    UserError for a wrong name, HeadMismatchError for a head that does not fit.
+    """
+    return _engine(engine.target, engine.chat, draft, config, [])
+
+
+def _engine(target: Target, chat: Chat, head_name: str | None, config: LoadConfig, notes: list[str]) -> Engine:
+    """An engine for a loaded target, with the head of this name, trimmed where that is asked for."""
+    head: DraftHead | None = None
+    if head_name is not None:
+        head, found = _load_head(head_name, target, config)
+        notes = [*notes, *found]
+        if config.draft_vocab is not None:
+            notes.append(trim(head, target, config.draft_vocab, chat.stop_ids))
+    entry = find_entry(config.base)
     embedded = entry is not None and entry.target.startswith("embedded:")
-    tree = embedded_defaults(device.type) if embedded else _known_tree(head_name, target)
+    tree = embedded_defaults(target.device.type) if embedded else _known_tree(head_name, target)
+    label = head_name.removeprefix("asset:heads/") if head_name else None
     return Engine(target, chat, head, label, tree, notes)
 
 
@@ -73,6 +90,12 @@ def find_entry(base: str) -> registry.Entry | None:
     # An alias means the alias, even where a folder of that name happens to lie in the working directory.
     by_name = registry.is_alias(base) or not _is_local(base)
     return registry.lookup(base) if by_name else None
+
+
+def find_head_folder(config: LoadConfig) -> Path | None:
+    """Where the files of the head are that `config` names, fetched where needed; None for plain decoding."""
+    name = find_head(config, find_entry(config.base))
+    return None if name is None else hub.head_folder(name, config.draft_revision)
 
 
 def _is_local(name: str) -> bool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from eagle_chat.bench.peers.worker import Peer
 from eagle_chat.bench.plan import Candidate
 from eagle_chat.bench.prompts import Question
 from eagle_chat.bench.runner import Answer
@@ -81,3 +83,23 @@ class ScriptedEngine:
         yield first()
         yield cycle(1, [2, 3], (0.1, 0.2, 0.0, 0.0, 0.0), [True])
         yield Finished(self.reason, "", 1, 3, "it broke" if self.reason == "error" else None)
+
+
+SPEAKER = """
+import json, sys
+print("a library talks", flush=True)
+print(json.dumps({"ready": {"speaker": "1.0"}}), flush=True)
+for number, line in enumerate(sys.stdin):
+    asked = json.loads(line)
+    if number == LIFE:
+        print("ValueError: tired", file=sys.stderr)
+        sys.exit(5)
+    tokens = asked["prompt"][: asked["max_new_tokens"]]
+    times = {"first_seconds": 0.5, "seconds": 1.5}
+    print(json.dumps({"token_ids": tokens, "first_tokens": 1, "steps": 2, **times}), flush=True)
+"""
+
+
+def speaker(life: int = -1, name: str = "speaker") -> Peer:
+    """Another engine: it repeats the prompt, and dies after `life` answers (never, if negative)."""
+    return Peer(name, "paper", (sys.executable, "-c", SPEAKER.replace("LIFE", str(life))), {})

@@ -13,10 +13,13 @@ from typing import Any
 import pytest
 
 import eagle_chat
+from eagle_chat.bench.peers.catalog import Skipped
+from eagle_chat.cli import bench_peers
 from eagle_chat.cli.app import main
 from eagle_chat.core import engine as engine_module
-from tests.bench.parts import tiny_engine
-from tests.tiny import make_engine, make_target
+from eagle_chat.core import loading
+from tests.bench.parts import speaker, tiny_engine
+from tests.tiny import head_files, make_engine, make_head, make_target
 
 Run = Callable[..., tuple[int, str, str]]
 SHORT = ("--max-new-tokens", "8")
@@ -70,6 +73,53 @@ def test_bench_writes_card_json_plot_and_answers(run: Run, questions: str, tmp_p
     assert "Speed-up" in out
     assert "question 1 of 2" in err
     assert "question 1 of 2" not in out
+
+
+def test_several_heads_are_compared_in_one_run(
+    run: Run, questions: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = make_target()
+    checkpoints = {name: head_files("eagle3", target, seed) for seed, name in enumerate("pqr")}
+    monkeypatch.setattr(loading, "_head_folder", Path)
+    monkeypatch.setattr(loading, "read_checkpoint", lambda folder: checkpoints[folder.name])
+    engine = make_engine(target, make_head("eagle3", target, 0))
+    engine.head_name = "p"
+    file = str(tmp_path / "b.json")
+    drafts = ("--draft", "p", "--draft", "none", "--draft", "q", "--draft", "r", "--draft", "q")
+    arguments = ("--questions", questions, *SHORT, "--policies", "chain", "--alpha", "--json", file)
+    code, out, err = run("bench", *arguments, *drafts, engine=engine)
+    assert code == 0, err
+    value = json.loads(Path(file).read_text(encoding="utf-8"))
+    assert value["heads"] == ["p", "q", "r"]
+    assert [(one["policy"], one["head"]) for one in value["runs"]] == [
+        ("plain", None), ("chain", "p"), ("chain", "q"), ("chain", "r"),
+    ]  # fmt: skip
+    assert [table["head"] for table in value["alpha"]] == ["p", "q", "r"]
+    assert "C chain 4" in out
+
+
+def test_peers_are_asked_in_the_same_rounds(
+    run: Run, questions: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eagle_chat.bench.peers.worker.REST_SECONDS", 0.0)
+    monkeypatch.setattr(bench_peers, "find_peers", lambda *_: [speaker(), Skipped("vLLM", "not installed")])
+    file = str(tmp_path / "b.json")
+    code, out, err = run("bench", "--questions", questions, *SHORT, "--peers", "--json", file)
+    assert code == 0, err
+    value = json.loads(Path(file).read_text(encoding="utf-8"))
+    assert [one["name"] for one in value["peers"]["engines"]] == [
+        "eagle-chat plain", "eagle-chat dynamic 8", "speaker",
+    ]  # fmt: skip
+    assert [one["questions"] for one in value["peers"]["engines"]] == [2, 2, 2]
+    assert value["peers"]["engines"][1]["same_text"] == {"equal": 2, "of": 2}
+    assert value["peers"]["skipped"] == [{"name": "vLLM", "reason": "not installed"}]
+    assert "skipped: vLLM: not installed" in out
+    assert "times as fast as speaker" in out
+    assert "starting speaker" in err
+    for arguments in (("--temperature", "0,1"), ("--load-in-8bit",)):
+        code, _, err = run("bench", "--peers", *arguments)
+        assert code == 2
+        assert "--peers" in err.splitlines()[-1]
 
 
 def test_alpha_and_calibration_alone_skip_the_comparison(run: Run, questions: str, tmp_path: Path) -> None:

@@ -118,6 +118,27 @@ def test_the_second_best_of_two_equal_logits_is_a_tie(monkeypatch: pytest.Monkey
     assert not findings.faulty
 
 
+def judged(ways: list[list[float]], dtype: torch.dtype) -> str:
+    """The verdict on tokens 0 and 1 after one prompt, of which each way of computing gives a row of logits."""
+    target = make_target()
+    target.dtype = dtype
+    reference = Reference(target, [5], [0], GREEDY)
+    reference._ways = [torch.tensor([row, row]) for row in ways]
+    reference._extra = 0
+    return reference.judge(0, (0, 1)).verdict
+
+
+def test_float32_grants_no_rounding_that_was_not_seen() -> None:
+    step = 2.0**-22  # of float32 between 2 and 4
+    same = [3.0, 3.0 - step, 0.0]
+    turned = [3.0 - step, 3.0, 0.0]
+    assert judged([same] * 4, torch.float32) == "fault"
+    assert judged([same] * 4, torch.bfloat16) == "tie"
+    assert judged([same, same, turned, same], torch.float32) == "tie"
+    assert judged([[3.0, 3.0, 0.0]] * 4, torch.float32) == "tie"
+    assert judged([same, [2.0, 2.0, 9.0], same, same], torch.float32) == "fault"  # equal, and neither is the best
+
+
 def test_bfloat16_may_part_at_ties_and_never_at_a_fault() -> None:
     target = make_target()
     target.model.bfloat16()

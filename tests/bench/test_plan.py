@@ -21,6 +21,13 @@ def test_every_policy_at_every_temperature_with_plain_first() -> None:
     assert made[3].tree == TreeConfig("chain", depth=2)
 
 
+def test_every_head_drafts_every_tree_and_plain_decoding_comes_once() -> None:
+    made = candidates(("dynamic", "chain"), (8, 16), (0.0,), TreeConfig(), SamplingConfig(), SMALL, ROOMY, num_heads=2)
+    found = [(one.policy, one.tree.total_tokens, one.head) for one in made]
+    drafted = [("dynamic", 8), ("dynamic", 16), ("chain", None)]
+    assert found == [("plain", None, 0), *((*shape, head) for shape in drafted for head in (0, 1))]
+
+
 def test_a_size_that_the_small_shape_cannot_reach_gets_the_roomy_one() -> None:
     made = candidates(("dynamic",), (22, 23, -1), (0.0,), TreeConfig(), SamplingConfig(), SMALL, ROOMY)
     assert [one.tree for one in made[1:]] == [

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 from pathlib import Path
@@ -16,7 +17,7 @@ from eagle_chat.bench.parity import Check, Findings
 from eagle_chat.bench.parity_report import parity_card, parity_document, verdict_line
 from eagle_chat.bench.plot import draw
 from eagle_chat.bench.prompts import Question
-from eagle_chat.bench.report import as_json, document, run_label, unlike_plain
+from eagle_chat.bench.report import as_json, document, unlike_plain
 from eagle_chat.bench.runner import Measured
 from eagle_chat.core.errors import UserError
 from tests.bench.parts import candidate, cycle, scripted
@@ -35,7 +36,7 @@ def measured(second_token: int = 2) -> Measured:
 
 
 def made(**changes: Any) -> dict[str, Any]:
-    return {**document(MACHINE, "target", "head", "builtin", [ODD], measured(), 12), **changes}
+    return {**document(MACHINE, "target", ["head"], "builtin", [ODD], measured(), 12), **changes}
 
 
 def text_of(card: Any, width: int = 110) -> str:
@@ -46,7 +47,7 @@ def text_of(card: Any, width: int = 110) -> str:
 
 def test_the_document_has_the_promised_keys() -> None:
     value = json.loads(as_json(made()))
-    assert list(value) == ["machine", "target", "head", "questions", "runs", "partial", "notes"]
+    assert list(value) == ["machine", "target", "head", "heads", "questions", "runs", "partial", "notes"]
     promised = {
         "policy", "tree", "temperature", "tau", "tokens_per_second", "speedup", "speedup_interval", "c",
         "accept_lengths", "by_category",
@@ -54,14 +55,34 @@ def test_the_document_has_the_promised_keys() -> None:
     for run in value["runs"]:
         assert promised <= set(run)
         assert set(run["c"]) == {"total", "draft", "verify", "sample", "commit", "other"}
-    assert [run_label(run) for run in value["runs"]] == ["plain", "dynamic 8"]
+    assert [run["label"] for run in value["runs"]] == ["plain", "dynamic 8"]
     assert value["questions"]["answered"] == 1
     assert value["runs"][1]["speedup"] == pytest.approx(0.2 / 0.16)
 
 
+def test_several_heads_have_letters_in_the_card_and_names_in_the_document() -> None:
+    one = measured()
+    both = dataclasses.replace(
+        one,
+        candidates=[*one.candidates, dataclasses.replace(candidate(), head=1)],
+        answers=[*one.answers, one.answers[1]],
+    )
+    value = document(MACHINE, "target", ["first/head", "[b]second[/b]"], "builtin", [ODD], both, 12)
+    assert [(run["label"], run["head"]) for run in value["runs"]] == [
+        ("plain", None),
+        ("A dynamic 8", "first/head"),
+        ("B dynamic 8", "[b]second[/b]"),
+    ]
+    assert (value["head"], len(value["heads"])) == ("first/head", 2)
+    card = text_of(bench_card(value))
+    assert "target + 2 heads" in card
+    assert "B = [b]second[/b]" in card
+    assert "B dynamic 8" in card
+
+
 def test_nothing_answered_is_an_empty_but_whole_document() -> None:
     empty = Measured([candidate("plain")], [[]], [], True, [])
-    value = document(MACHINE, "target", None, "builtin", [ODD], empty, 12)
+    value = document(MACHINE, "target", [], "builtin", [ODD], empty, 12)
     assert value["runs"] == []
     assert value["partial"]
     assert "PARTIAL" in text_of(bench_card(value))
@@ -77,11 +98,11 @@ def test_data_is_never_markup_in_the_card() -> None:
 
 
 def test_the_card_in_ascii() -> None:
-    alpha = [{"temperature": 0.0, "questions": 1, "alpha": [
+    alpha = [{"head": "head", "temperature": 0.0, "questions": 1, "alpha": [
         {"n": 0, "rate": 0.5, "interval": [0.1, 0.9], "accepted": 2, "judged": 4}]}]  # fmt: skip
     one = {"low": 0.3, "high": 0.4, "count": 4, "accepted": 1, "confidence": 0.35, "rate": 0.25}
     depths = [{"depth": 1, "judged": 4, "accepted": 1, "confidence": 0.35, "error": 0.1, "bins": [one]}]
-    calibration = [{"temperature": 0.0, "questions": 1, "depths": depths}]
+    calibration = [{"head": "head", "temperature": 0.0, "questions": 1, "depths": depths}]
     card = text_of(bench_card(made(alpha=alpha, calibration=calibration), ascii_only=True))
     card.encode("ascii")
     assert "0-alpha" in card
@@ -89,7 +110,7 @@ def test_the_card_in_ascii() -> None:
 
 
 def test_a_greedy_difference_in_float32_is_called_a_fault() -> None:
-    value = document(MACHINE, "target", "head", "builtin", [ODD], measured(second_token=99), 12)
+    value = document(MACHINE, "target", ["head"], "builtin", [ODD], measured(second_token=99), 12)
     assert unlike_plain(value) == ["dynamic 8"]
     assert "FAULT: in float32 the greedy text of dynamic 8" in text_of(bench_card(value))
     value["machine"] = {**MACHINE, "dtype": "bfloat16"}
@@ -122,7 +143,9 @@ def test_a_picture_is_drawn_from_the_document() -> None:
     pytest.importorskip("matplotlib")
     one = {"low": 0.3, "high": 0.4, "count": 4, "accepted": 1, "confidence": 0.35, "rate": 0.25}
     depths = [{"depth": 1, "judged": 4, "accepted": 1, "confidence": 0.35, "error": 0.1, "bins": [one]}]
-    picture = draw(made(target="a_$x$", calibration=[{"temperature": 0.0, "questions": 1, "depths": depths}]))
+    picture = draw(
+        made(target="a_$x$", calibration=[{"head": "head", "temperature": 0.0, "questions": 1, "depths": depths}])
+    )
     assert picture.startswith(b"\x89PNG")
     width, height = (int.from_bytes(picture[at : at + 4], "big") for at in (16, 20))
     assert width == pytest.approx(3 * plot.PANEL_INCHES[0] * plot.DOTS, abs=2)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ PLAIN, CHAIN, DYNAMIC = candidate("plain"), candidate("chain"), candidate("dynam
 
 def test_candidates_take_turns_and_the_order_rotates() -> None:
     engine: Any = ScriptedEngine()
-    measured = measure(Asker(engine), [PLAIN, CHAIN, DYNAMIC], QUESTIONS[:2])
+    measured = measure([Asker(engine)], [PLAIN, CHAIN, DYNAMIC], QUESTIONS[:2])
     warm_up, asked = engine.asked[:3], engine.asked[3:]
     assert [policy for policy, _, _ in warm_up] == ["none", "chain", "dynamic"]
     assert [(policy, length) for policy, _, length in asked] == [
@@ -28,17 +29,28 @@ def test_candidates_take_turns_and_the_order_rotates() -> None:
     assert not measured.partial
 
 
+def test_each_head_answers_with_its_own_engine() -> None:
+    engines: list[Any] = [ScriptedEngine(), ScriptedEngine()]
+    second = dataclasses.replace(CHAIN, head=1)
+    measured = measure([Asker(engine) for engine in engines], [PLAIN, CHAIN, second], QUESTIONS[1:2])
+    assert [[policy for policy, _, _ in engine.asked] for engine in engines] == [
+        ["none", "chain", "none", "chain"],  # warm-up, then the question
+        ["chain", "chain"],
+    ]
+    assert [len(answers) for answers in measured.answers] == [1, 1, 1]
+
+
 def test_temperatures_are_groups_of_neighbours() -> None:
     engine: Any = ScriptedEngine()
     warm = [candidate("plain", 1.0), candidate("chain", 1.0)]
-    measure(Asker(engine), [PLAIN, CHAIN, *warm], [QUESTIONS[1]])
+    measure([Asker(engine)], [PLAIN, CHAIN, *warm], [QUESTIONS[1]])
     assert [temperature for _, temperature, _ in engine.asked[4:]] == [0.0, 0.0, 1.0, 1.0]
 
 
 def test_stopping_keeps_finished_rounds_only() -> None:
     engine: Any = ScriptedEngine()
     asker = Asker(engine, stop=lambda: len(engine.asked) >= 2 + 4 + 2)  # in the last answer to question 2
-    measured = measure(asker, [PLAIN, DYNAMIC], QUESTIONS)
+    measured = measure([asker], [PLAIN, DYNAMIC], QUESTIONS)
     assert measured.partial
     assert [question.id for question in measured.questions] == [1]
     assert [len(answers) for answers in measured.answers] == [2, 2]
@@ -48,17 +60,17 @@ def test_an_engine_that_gives_up_is_an_error() -> None:
     engine: Any = ScriptedEngine()
     engine.reason = "error"
     with pytest.raises(EagleChatError, match="it broke"):
-        measure(Asker(engine), [PLAIN], QUESTIONS)
+        measure([Asker(engine)], [PLAIN], QUESTIONS)
 
 
 def test_answers_too_short_to_measure_are_refused() -> None:
     with pytest.raises(UserError, match="--max-new-tokens"):
-        measure(Asker(ScriptedEngine()), [candidate("plain", tokens=1)], QUESTIONS)  # type: ignore[arg-type]
+        measure([Asker(ScriptedEngine())], [candidate("plain", tokens=1)], QUESTIONS)  # type: ignore[arg-type]
 
 
 def test_real_answers_are_those_of_the_engine_and_states_are_reused() -> None:
     engine = tiny_engine()
-    measured = measure(Asker(engine, system="be brief"), [PLAIN, DYNAMIC], QUESTIONS[:1])
+    measured = measure([Asker(engine, system="be brief")], [PLAIN, DYNAMIC], QUESTIONS[:1])
     plain, drafted = measured.answers
     said = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "abc"}]
     assert plain[0].token_ids == answer(engine, engine.chat.encode(said), sampling=PLAIN.sampling, tree=PLAIN.tree)

@@ -39,9 +39,10 @@ class Terminal:
         encoding: str = "utf-8",
         **script: Any,
     ) -> None:
-        surroundings = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "PYTHONIOENCODING", "COLUMNS")}
+        ours = ("NO_COLOR", "PYTHONIOENCODING", "TMUX", "STY", "XTERM_VERSION")
+        surroundings = {k: v for k, v in os.environ.items() if k not in ours}
         # As left behind by another terminal: the real size must win.
-        surroundings |= {"LINES": "24"}
+        surroundings |= {"LINES": "24", "COLUMNS": "41"}
         surroundings |= {"TERM": "xterm-256color", "HOME": str(home), "LANG": "C.UTF-8"} | (env or {})
         for name in ("STATE", "DATA", "CONFIG", "CACHE"):
             surroundings[f"XDG_{name}_HOME"] = str(home / name.lower())

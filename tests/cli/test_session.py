@@ -66,6 +66,8 @@ def test_turns_are_taken_back_and_asked_again(program: Program) -> None:
     assert asked(program, "one", "two", "/undo", "three")[-1] == [*first, "user: three"]
     assert asked(program, "one", "two", "/edit other")[-1] == [*first, "user: other"]
     assert asked(program, "one", "two", "/edit", "other")[-1] == [*first, "user: other"]
+    # A command in its place leaves the conversation as it was.
+    assert asked(program, "one", "/edit", "/stats", "other")[-1] == [*first, "user: other"]
     assert asked(program, "one", "two", "/regen", "next")[-1] == [
         *first, "user: two", "assistant: Hello world.", "user: next",
     ]  # fmt: skip

@@ -47,6 +47,30 @@ def test_the_picture_follows_the_size_of_the_screen(tmp_path: Path) -> None:
         assert terminal.cursor_visible
 
 
+def test_what_stands_above_outlives_a_narrower_screen_that_cuts_rows_off(tmp_path: Path) -> None:
+    """As xterm does it, and the terminal of these tests."""
+    env = {"XTERM_VERSION": "XTerm(390)"}
+    with Terminal(home=tmp_path, size=(140, 40), env=env, pieces=["word "], repeat=40, delay=0.06) as terminal:
+        terminal.prompt()
+        terminal.line("the first question")
+        text = terminal.wait("TTFT")
+        assert "verify 70% · TTFT" in text  # in one row: COLUMNS is not believed
+        terminal.prompt()
+        terminal.line("/tree step")
+        terminal.wait("draft tree: step")
+        terminal.prompt()
+        terminal.line("the second question")
+        terminal.wait("Enter: next step")
+        terminal.settle()  # it waits: nothing is drawn for the old width any more
+        terminal.resize(60, 40)
+        terminal.keys("\r")
+        terminal.wait("[rerank]")
+        text = terminal.settle()
+        assert text.count("> the first question") == 1
+        assert text.count("> the second question") == 1
+        assert text.count("verify > commit") == 1
+
+
 @pytest.mark.parametrize(
     ("env", "encoding"),
     [
