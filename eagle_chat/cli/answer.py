@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from eagle_chat.core.chat import Message
     from eagle_chat.core.config import LoadConfig, TreeConfig
     from eagle_chat.core.engine import Engine
+    from eagle_chat.serving.remote import RemoteEngine
 
 INTERRUPTED = 130
 WEAK_HEAD = "weak head"
@@ -128,11 +129,18 @@ class Session:
 
     def load(self, config: LoadConfig) -> None:
         """Take another engine; the present one stays where that fails."""
-        import eagle_chat
+        engine: Engine | RemoteEngine
+        if self.settings.server.url is not None:
+            from eagle_chat.serving.remote import connect
 
-        say(f"loading {config.base} ...", quiet=True)
-        with contextlib.redirect_stdout(sys.stderr):
-            engine: Engine = eagle_chat.load_engine(config)
+            engine = connect(self.settings.server, config, lambda: self.stop.asked)
+            config = dataclasses.replace(config, base=engine.name)
+        else:
+            import eagle_chat
+
+            say(f"loading {config.base} ...", quiet=True)
+            with contextlib.redirect_stdout(sys.stderr):
+                engine = eagle_chat.load_engine(config)
         self.engine, self._state, self._total = engine, engine.new_state(), Metrics()
         self._said.discard(WEAK_HEAD)
         self.settings = dataclasses.replace(self.settings, load=config)

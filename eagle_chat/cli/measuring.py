@@ -12,6 +12,7 @@ from eagle_chat.bench.files import write_atomic
 from eagle_chat.cli.options import Settings
 from eagle_chat.cli.text import say
 from eagle_chat.core.config import SamplingConfig, TreeConfig
+from eagle_chat.core.errors import UserError
 from eagle_chat.core.policies import tree_defaults
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ def load(settings: Settings) -> Engine:
     """The engine; slow. Whatever a library prints while it loads goes to stderr."""
     import eagle_chat
 
+    if settings.server.engine is not None:
+        raise UserError("a model in this process expected, found --engine: it answers chat, generate and bench --concurrency")
     say(f"loading {settings.load.base} ...", quiet=True)
     with contextlib.redirect_stdout(sys.stderr):
         return eagle_chat.load_engine(settings.load)

@@ -29,6 +29,7 @@ from eagle_chat.core.config import (
     VerifyRule,
 )
 from eagle_chat.core.errors import UserError
+from eagle_chat.serving.config import ServerConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +86,15 @@ class Given:
         str | None,
         typer.Option(metavar="A,B,C", help="Hidden states an EAGLE-3 head reads. Without it: as its checkpoint says."),
     ] = None
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="Chat through this OpenAI-compatible server. For serve: vllm or sglang, to be started."
+        ),
+    ] = None
+    api_key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="What a server is sent, or for serve asks for.")
+    ] = None
     system: Annotated[
         str | None,
         typer.Option(metavar="TEXT", help="System message. Without it: the model's own, if it has one."),
@@ -106,10 +116,11 @@ class Settings:
     tree: TreeConfig
     sampling: SamplingConfig
     system: str | None
+    server: ServerConfig = ServerConfig()
 
 
-Config: TypeAlias = LoadConfig | TreeConfig | SamplingConfig
-CONFIGS: tuple[type[Config], ...] = (LoadConfig, TreeConfig, SamplingConfig)
+Config: TypeAlias = LoadConfig | TreeConfig | SamplingConfig | ServerConfig
+CONFIGS: tuple[type[Config], ...] = (LoadConfig, TreeConfig, SamplingConfig, ServerConfig)
 
 
 def home_of(option: str) -> tuple[type[Config], str] | None:
@@ -137,6 +148,7 @@ def build(values: dict[str, Any]) -> Settings:
         tree=TreeConfig(**chosen[TreeConfig]),
         sampling=SamplingConfig(**chosen[SamplingConfig]),
         system=values.get("system"),
+        server=ServerConfig(**chosen[ServerConfig]),
     )
 
 
