@@ -145,6 +145,15 @@ class Session:
         self._said.discard(WEAK_HEAD)
         self.settings = dataclasses.replace(self.settings, load=config)
 
+    @property
+    def about(self) -> str:
+        """Who answers, in one line."""
+        about = self.engine.describe()
+        if self.settings.server.url is not None:
+            return f"{about['target']}, {about['device']}: it drafts as it was started, /tree shows what it tells"
+        head = f"head {about['head']}" if about.get("head") else "no draft head"
+        return f"{about.get('target')}, {head}, {about.get('device')}, {about.get('dtype')}"
+
     def remark(self, metrics: Metrics) -> None:
         """Say on stderr what a person should know about the answer just given."""
         if metrics.finished and metrics.finished.message:

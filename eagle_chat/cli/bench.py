@@ -59,6 +59,12 @@ class _Plan:
 def run(given: Given, asked: BenchOptions) -> int:
     """Measure; the exit code: 1 where greedy float32 text differs from plain decoding, 130 where it was stopped."""
     settings = resolve(given)
+    if asked.concurrency is not None:
+        from eagle_chat.cli.bench_server import run as run_load
+
+        return run_load(settings, asked)
+    if asked.plain_engine is not None:
+        raise UserError("--concurrency expected with --plain-engine, found none: give such as --concurrency 1,2,4,8")
     for path, option in ((asked.json_file, "--json"), (asked.plot_file, "--plot"), (asked.answers_file, "--answers")):
         if path is not None:
             check_writable(path, option)

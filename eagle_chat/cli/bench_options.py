@@ -33,6 +33,8 @@ class BenchOptions:
     alpha: bool
     calibration: bool
     context: str | None
+    concurrency: str | None = None
+    plain_engine: str | None = None
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,12 @@ def bench(
     context: Annotated[
         str | None, typer.Option(metavar="L,L", help="Ask prompts of these lengths instead, in tokens.")
     ] = None,
+    concurrency: Annotated[
+        str | None, typer.Option(metavar="N,N", help="With --engine URL: so many ask that server at once.")
+    ] = None,
+    plain_engine: Annotated[
+        str | None, typer.Option(metavar="URL", help="The same model without drafts, to hold that server against.")
+    ] = None,
 ) -> None:
     """Measure speed, and where it comes from: tau, c, speed-up against plain decoding."""
     from eagle_chat.cli.bench import run
@@ -105,6 +113,8 @@ def bench(
         alpha,
         calibration,
         context,
+        concurrency,
+        plain_engine,
     )
     raise typer.Exit(run(ctx.obj, asked))
 

@@ -24,7 +24,9 @@ def load(settings: Settings) -> Engine:
     import eagle_chat
 
     if settings.server.engine is not None:
-        raise UserError("a model in this process expected, found --engine: it answers chat, generate and bench --concurrency")
+        raise UserError(
+            "a model in this process expected, found --engine: it answers chat, generate and bench --concurrency"
+        )
     say(f"loading {settings.load.base} ...", quiet=True)
     with contextlib.redirect_stdout(sys.stderr):
         return eagle_chat.load_engine(settings.load)

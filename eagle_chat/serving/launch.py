@@ -138,7 +138,9 @@ def head_method(head: str) -> str:
         except (OSError, SafetensorError) as error:
             raise UserError(f"a head with model.safetensors expected in {head}, found none ({error})") from error
         if "fc.weight" not in {name.removeprefix("model.") for name in names}:
-            raise HeadMismatchError(f"a draft head expected in {head}, found other weights (no fc.weight): check --draft")
+            raise HeadMismatchError(
+                f"a draft head expected in {head}, found other weights (no fc.weight): check --draft"
+            )
         return "eagle3" if any(name.endswith("hidden_norm.weight") for name in names) else "eagle"
     return "eagle3" if "eagle3" in head.lower().replace("-", "") or "speculator" in head.lower() else "eagle"
 
@@ -148,12 +150,18 @@ def _chain(tree: TreeConfig, head: str, target: str, acceptance: str | None) -> 
         return tree.depth, None
     shares = chains.parse_acceptance(acceptance) if acceptance is not None else chains.measured_acceptance(Path(head))
     if shares is None:
-        return chains.UNMEASURED, f"a chain of {chains.UNMEASURED}: nothing is known of this head's acceptance; --depth sets it"
+        return (
+            chains.UNMEASURED,
+            f"a chain of {chains.UNMEASURED}: nothing is known of this head's acceptance; --depth sets it",
+        )
     cost = chains.weight_ratio(Path(head), Path(target))
     length = chains.best_length(shares, cost)
     expected = chains.expected_tau(shares, length)
     told = "/".join(f"{share:.2f}" for share in shares)
-    return length, f"a chain of {length}: by acceptance {told} and a head of {cost:.2f} target forwards, τ {expected:.2f}"
+    return (
+        length,
+        f"a chain of {length}: by acceptance {told} and a head of {cost:.2f} target forwards, τ {expected:.2f}",
+    )
 
 
 def vllm_command(made: Plan, program: str = "vllm") -> list[str]:
@@ -223,7 +231,9 @@ def check_vllm(made: Plan, program: Path) -> None:
             capture_output=True, text=True, timeout=CHECK_SECONDS, check=False,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise EagleChatError(f"{program} was to check the settings, which failed ({error}): --no-check skips it") from error
+        raise EagleChatError(
+            f"{program} was to check the settings, which failed ({error}): --no-check skips it"
+        ) from error
     last = done.stdout.strip().splitlines()[-1:] or [""]
     if last[0] != "CAN":
         reason = last[0].removeprefix("CANNOT: ") or (done.stderr.strip().splitlines()[-1:] or ["it said nothing"])[0]

@@ -48,16 +48,21 @@ def connect(server: ServerConfig, load: LoadConfig, stopped: Callable[[], bool] 
         async with Client(url, server.api_key) as client:
             return await client.models()
 
-    models = anyio.run(ask)
+    model = choose_model(url, anyio.run(ask), load.base)
+    return RemoteEngine(url, model, server.api_key, stopped)
+
+
+def choose_model(url: str, models: Sequence[Model], asked: str) -> Model:
+    """The model called `asked`, or where that is our default the first one; UserError where there is no such model."""
     if not models:
         raise EagleChatError(f"a server with a model expected at {url}, found none there: load one")
-    found = next((model for model in models if model.id == load.base), None)
-    if found is None and load.base != LoadConfig.base:
+    found = next((model for model in models if model.id == asked), None)
+    if found is None and asked != LoadConfig.base:
         raise UserError(
-            f"a model of the server expected, found {load.base!r}: give --base with one of "
+            f"a model of the server expected, found {asked!r}: give --base with one of "
             f"{', '.join(model.id for model in models)}"
         )
-    return RemoteEngine(url, found or models[0], server.api_key, stopped)
+    return found or models[0]
 
 
 def request_body(model: Model, messages: Sequence[Message], sampling: SamplingConfig) -> dict[str, Any]:
@@ -76,7 +81,11 @@ def request_body(model: Model, messages: Sequence[Message], sampling: SamplingCo
         "seed": sampling.seed,
         "stream_options": {"include_usage": True, **({"continuous_usage_stats": True} if known else {})},
     }
-    more = {"top_k": (sampling.top_k, 0), "min_p": (sampling.min_p, 0.0), "ignore_eos": (sampling.ignore_stop_ids, False)}
+    more = {
+        "top_k": (sampling.top_k, 0),
+        "min_p": (sampling.min_p, 0.0),
+        "ignore_eos": (sampling.ignore_stop_ids, False),
+    }
     body |= {name: value for name, (value, default) in more.items() if known or value != default}
     if model.owner in ("vllm", "eagle-chat"):
         body["return_token_ids"] = True
@@ -90,7 +99,9 @@ class _NoTokens:
 
     def encode(self, messages: Sequence[Message]) -> list[int]:
         """UserError: the tokens are the server's business."""
-        raise UserError("a model in this process expected, found a server: it cannot go on with an answer; ask for more")
+        raise UserError(
+            "a model in this process expected, found a server: it cannot go on with an answer; ask for more"
+        )
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """UserError, like `encode`."""

@@ -169,7 +169,9 @@ async def _invalid(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"] if part != "body")
-    return JSONResponse(error_object(f"{where or 'the body'}: {first['msg']}, found {first.get('input')!r:.80}", 400), 400)
+    return JSONResponse(
+        error_object(f"{where or 'the body'}: {first['msg']}, found {first.get('input')!r:.80}", 400), 400
+    )
 
 
 async def _http_error(_: Request, error: Exception) -> Response:
