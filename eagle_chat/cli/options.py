@@ -12,7 +12,7 @@ import functools
 import inspect
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeAlias, get_args, get_type_hints
 
@@ -116,7 +116,7 @@ class Settings:
     tree: TreeConfig
     sampling: SamplingConfig
     system: str | None
-    server: ServerConfig = ServerConfig()
+    server: ServerConfig = field(default_factory=ServerConfig)
 
 
 Config: TypeAlias = LoadConfig | TreeConfig | SamplingConfig | ServerConfig

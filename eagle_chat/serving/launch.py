@@ -21,7 +21,7 @@ from eagle_chat.core.errors import EagleChatError, HeadMismatchError, UserError
 from eagle_chat.serving import chains
 from eagle_chat.serving.config import Wishes
 
-CHECK_SECONDS = 300
+CHECK_SECONDS = 600
 KEY_VARIABLE = "VLLM_API_KEY"
 SHOWN_KEY = "$EAGLE_CHAT_API_KEY"
 """Stands for the key in a command that is shown: a key has no place on a screen or in a list of processes."""
@@ -100,7 +100,7 @@ def _refuse_what_is_ours(engine: str, load: LoadConfig, tree: TreeConfig) -> Non
     found = [option for option, given in refused.items() if given]
     if found:
         raise UserError(
-            f"options that {engine} has too expected, found {', '.join(found)}: leave them out, or give its own after --"
+            f"options that {engine} has expected, found {', '.join(found)}: leave them out, or give its own after --"
         )
 
 
@@ -230,9 +230,13 @@ def check_vllm(made: Plan, program: Path) -> None:
             [_python_of(program), "-c", _CHECK, json.dumps(values)],
             capture_output=True, text=True, timeout=CHECK_SECONDS, check=False,
         )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except subprocess.TimeoutExpired as error:
         raise EagleChatError(
-            f"{program} was to check the settings, which failed ({error}): --no-check skips it"
+            f"{program} was to check the settings within {CHECK_SECONDS} s, which it did not: --no-check skips it"
+        ) from error
+    except OSError as error:
+        raise EagleChatError(
+            f"{program} was to check the settings, which failed ({error.strerror}): --no-check skips it"
         ) from error
     last = done.stdout.strip().splitlines()[-1:] or [""]
     if last[0] != "CAN":

@@ -81,7 +81,7 @@ def request_body(model: Model, messages: Sequence[Message], sampling: SamplingCo
         "seed": sampling.seed,
         "stream_options": {"include_usage": True, **({"continuous_usage_stats": True} if known else {})},
     }
-    more = {
+    more: dict[str, tuple[float, float]] = {
         "top_k": (sampling.top_k, 0),
         "min_p": (sampling.min_p, 0.0),
         "ignore_eos": (sampling.ignore_stop_ids, False),
