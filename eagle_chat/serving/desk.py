@@ -80,15 +80,17 @@ class Desk:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(ticket.moved.wait(), HEARTBEAT_SECONDS)
             work = _Work(asyncio.get_running_loop())
-            done = self._thread.submit(self._run, work, prompt, sampling, tree)
+            done = asyncio.wrap_future(self._thread.submit(self._run, work, prompt, sampling, tree))
             try:
                 while (event := await work.next()) is not None:
                     yield event
             finally:
                 work.cancelled.set()
                 with anyio.CancelScope(shield=True):  # until then the engine is not free
-                    await asyncio.wait([asyncio.wrap_future(done)])
-            done.result()
+                    await asyncio.wait([done])
+                failure = done.exception()  # asked for in any case: else Python complains that nobody did
+            if failure is not None:
+                raise failure
         finally:
             self._line.remove(ticket)
             for other in self._line:

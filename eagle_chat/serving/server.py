@@ -20,7 +20,7 @@ from eagle_chat.core.engine import Engine
 from eagle_chat.core.errors import EagleChatError, UserError
 from eagle_chat.core.events import Event
 from eagle_chat.serving.desk import Desk, FullError, Place
-from eagle_chat.serving.replies import Reply, error_object
+from eagle_chat.serving.replies import Reply, error_object, sse
 from eagle_chat.serving.requests import ChatRequest, UnknownModelError
 
 OWNER = "eagle-chat"
@@ -109,15 +109,19 @@ async def _chunks(events: AsyncGenerator[Event | Place, None], reply: Reply) -> 
                 if text:
                     yield text
         except Exception as error:  # noqa: BLE001 - the headers are gone: the stream is where it can be told
-            yield f"data: {JSONResponse(_told(error)).body.decode()}\n\n"
+            yield sse(_told(error))
         yield "data: [DONE]\n\n"
 
 
 async def _whole(events: AsyncGenerator[Event | Place, None], reply: Reply) -> Response:
-    async with aclosing(events):
-        async for event in events:
-            if not isinstance(event, Place):
-                reply.add(event)
+    try:
+        async with aclosing(events):
+            async for event in events:
+                if not isinstance(event, Place):
+                    reply.add(event)
+    except Exception as error:  # noqa: BLE001 - whatever the engine raises, the visitor is told and the server goes on
+        told = _told(error)
+        return JSONResponse(told, told["error"]["code"])
     finished = reply.metrics.finished
     if finished is not None and finished.reason == "error":
         return JSONResponse(error_object(finished.message or "the engine failed", 500, "server_error"), 500)

@@ -108,9 +108,7 @@ class FakeServer:
             return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         return as_json({"detail": "Not Found"}, 404)
 
-    async def _respond(
-        self, response: Response, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    async def _respond(self, response: Response, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         headers = {"Content-Type": response.kind, "Connection": "close", **response.headers}
         # A length that is never reached tells a cut connection from a finished body.
         if response.breaks or response.stalls:
@@ -136,5 +134,3 @@ def recorded(name: str) -> tuple[FakeServer, dict[str, Any]]:
     )
     server.models = as_json(value["models"])
     return server, value
-
-

@@ -1,6 +1,6 @@
 """Records a server's traffic for `fake_server`: run by hand against a server that is started for it alone.
 
-    python -m tests.serving.record http://127.0.0.1:8000 tests/serving/recorded/vllm.json
+python -m tests.serving.record http://127.0.0.1:8000 tests/serving/recorded/vllm.json
 """
 
 from __future__ import annotations

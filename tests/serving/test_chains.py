@@ -17,8 +17,14 @@ def test_expected_tau_adds_up_the_chances_of_getting_that_far() -> None:
 
 @pytest.mark.parametrize(
     ("acceptance", "cost", "length"),
-    [([1.0], 0.1, chains.LONGEST), ([0.0], 0.1, 1), ([0.8, 0.75, 0.7], 0.05, 6), ([0.5], 0.5, 1), ([0.47, 0.44, 0.38], 0.07, 2)],
-)  # fmt: skip
+    [
+        ([1.0], 0.1, chains.LONGEST),
+        ([0.0], 0.1, 1),
+        ([0.8, 0.75, 0.7], 0.05, 6),
+        ([0.5], 0.5, 1),
+        ([0.47, 0.44, 0.38], 0.07, 2),
+    ],
+)
 def test_the_length_is_where_speed_is_highest(acceptance: list[float], cost: float, length: int) -> None:
     assert chains.best_length(acceptance, cost) == length
     speeds = [chains.expected_tau(acceptance, n) / (1 + n * cost) for n in range(1, chains.LONGEST + 1)]
@@ -35,7 +41,9 @@ def test_the_length_is_where_speed_is_highest(acceptance: list[float], cost: flo
         ([1], None),
     ],
 )
-def test_measured_acceptance_is_found_beside_the_head(tmp_path: Path, figures: object, found: list[float] | None) -> None:
+def test_measured_acceptance_is_found_beside_the_head(
+    tmp_path: Path, figures: object, found: list[float] | None
+) -> None:
     assert chains.measured_acceptance(tmp_path) is None
     (tmp_path / chains.FIGURES).write_text(json.dumps(figures), encoding="utf-8")
     assert chains.measured_acceptance(tmp_path) == found

@@ -87,7 +87,13 @@ def test_counts_that_hold_answers_to_others_say_so() -> None:
 
 
 def test_what_our_own_server_tells_in_usage_counts_before_any_page() -> None:
-    told = {"cycles": 4, "draft_tokens": 28, "accepted_tokens": 6, "judged_by_position": [4, 3], "accepted_by_position": [4, 2]}
+    told = {
+        "cycles": 4,
+        "draft_tokens": 28,
+        "accepted_tokens": 6,
+        "judged_by_position": [4, 3],
+        "accepted_by_position": [4, 2],
+    }
     usage = {"prompt_tokens": 7, "completion_tokens": 11, "speculative": told}
     with FakeServer(Response([chunk("a"), chunk(reason="stop", usage=usage), DONE]), owner="eagle-chat") as server:
         _, metrics = ask(engine_of(server))
@@ -126,7 +132,10 @@ def test_a_server_that_breaks_off_leaves_what_came_and_the_next_turn_works(respo
 @pytest.mark.parametrize(
     ("response", "words"),
     [
-        (as_json({"error": {"message": "slow down"}}, 429, **{"Retry-After": "7"}), "busy (slow down): ask again in 7 s"),
+        (
+            as_json({"error": {"message": "slow down"}}, 429, **{"Retry-After": "7"}),
+            "busy (slow down): ask again in 7 s",
+        ),
         (as_json({"error": {"message": "The model `x` does not exist.", "code": 404}}, 404), "does not exist"),
         (as_json({"object": "error", "message": "max_tokens is too large"}, 400), "max_tokens is too large"),
         (as_json({"detail": "wrong key"}, 401), "--api-key"),
@@ -169,7 +178,7 @@ def test_a_wish_to_stop_is_heard_while_the_server_is_silent() -> None:
         seen: list[Event] = []
         engine = engine_of(server, stopped=lambda: any(isinstance(event, Committed) for event in seen))
         for event in engine.stream(QUESTION):
-            seen.append(event)
+            seen += [event]
         assert seen[-1] == Finished("cancelled", "", 0, 1)
         assert server.left.wait(10)
 
@@ -224,4 +233,4 @@ def test_piece_counts_follow_the_server_where_it_counts() -> None:
     with FakeServer(Response(pieces), owner="vllm") as server:
         events, metrics = ask(engine_of(server))
     assert [len(event.token_ids) for event in events if isinstance(event, Committed)] == [2, 3, 1]
-    assert remote.UNKNOWN_TOKEN == metrics.token_ids[0]
+    assert metrics.token_ids[0] == remote.UNKNOWN_TOKEN

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -28,7 +29,7 @@ EXPECTED = [Line("data", '{"a": "é😀\u2028b"}'), Line("comment", "ahead 2"), 
 @given(st.lists(st.integers(0, len(BODY)), max_size=6))
 def test_lines_are_the_same_wherever_the_body_is_cut(cuts: list[int]) -> None:
     edges = [0, *sorted(cuts), len(BODY)]
-    assert lines_of(*(BODY[a:b] for a, b in zip(edges, edges[1:], strict=False))) == EXPECTED
+    assert lines_of(*(BODY[a:b] for a, b in pairwise(edges))) == EXPECTED
 
 
 def test_an_unfinished_line_is_dropped_and_a_bare_cr_ends_one() -> None:
