@@ -14,6 +14,7 @@ from eagle_chat.cli.options import Settings
 from eagle_chat.cli.text import Cleaner, say
 from eagle_chat.core.events import Committed, Event, Finished, Started
 from eagle_chat.core.metrics import Metrics
+from eagle_chat.serving.config import check_installed
 
 if TYPE_CHECKING:
     from eagle_chat.core.chat import Message
@@ -131,6 +132,7 @@ class Session:
         """Take another engine; the present one stays where that fails."""
         engine: Engine | RemoteEngine
         if self.settings.server.url is not None:
+            check_installed()
             from eagle_chat.serving.remote import connect
 
             engine = connect(self.settings.server, config, lambda: self.stop.asked)

@@ -37,6 +37,7 @@ from eagle_chat.cli.text import needs_ascii
 from eagle_chat.core.config import SamplingConfig
 from eagle_chat.core.errors import UserError
 from eagle_chat.core.progress import Report, reporting
+from eagle_chat.serving.config import check_installed
 
 if TYPE_CHECKING:
     from eagle_chat.core.engine import Engine
@@ -60,6 +61,7 @@ def run(given: Given, asked: BenchOptions) -> int:
     """Measure; the exit code: 1 where greedy float32 text differs from plain decoding, 130 where it was stopped."""
     settings = resolve(given)
     if asked.concurrency is not None:
+        check_installed()
         from eagle_chat.cli.bench_server import run as run_load
 
         return run_load(settings, asked)

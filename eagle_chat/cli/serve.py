@@ -13,7 +13,7 @@ from eagle_chat.cli.options import Settings
 from eagle_chat.cli.settings import resolve
 from eagle_chat.cli.text import say
 from eagle_chat.core.errors import EagleChatError, UserError
-from eagle_chat.serving.config import OTHER_ENGINES, Wishes
+from eagle_chat.serving.config import OTHER_ENGINES, Wishes, check_installed
 
 HOST, PORT = "127.0.0.1", 8000
 
@@ -92,6 +92,7 @@ def _serve_other(engine: str, settings: Settings, wishes: Wishes, print_only: bo
 
 
 def _serve_own(settings: Settings, wishes: Wishes, most_waiting: int) -> int:
+    check_installed()
     import socket
 
     import uvicorn

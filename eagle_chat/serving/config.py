@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, get_args
 from urllib.parse import urlsplit
@@ -11,6 +12,19 @@ from eagle_chat.core.errors import UserError
 
 OtherEngine = Literal["vllm", "sglang"]
 OTHER_ENGINES: tuple[str, ...] = get_args(OtherEngine)
+
+
+NEEDED = ("anyio", "fastapi", "httpx", "prometheus_client", "uvicorn")
+
+
+def check_installed() -> None:
+    """UserError where the optional packages that servers and clients need are missing."""
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        raise UserError(
+            f"the packages {', '.join(NEEDED)} expected, found no {', '.join(missing)}: install them with pip install "
+            "'eagle-chat[serve]'"
+        )
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ from eagle_chat.serving.requests import ChatRequest, UnknownModelError
 OWNER = "eagle-chat"
 RETRY_SECONDS = 5
 """What a visitor is told to wait where the line is full."""
+LOG = logging.getLogger("eagle_chat.serving")
+"""A line an answer, for whoever runs the server."""
 GONE = 499
 """The status that logs use for a visitor who has left."""
 
@@ -83,6 +86,7 @@ def create_app(engine: Engine, serving: Serving) -> FastAPI:
     async def chat(request: ChatRequest, http: Request) -> Response:
         if request.model != serving.name:
             raise UnknownModelError(f"the model {serving.name!r} expected, found {request.model!r}: ask for that one")
+        line = desk.running + desk.waiting
         sampling = request.sampling(serving.sampling)
         prompt = engine.chat.encode(request.conversation())
         limit = engine.target.context_limit
@@ -92,6 +96,8 @@ def create_app(engine: Engine, serving: Serving) -> FastAPI:
             raise FullError(f"{desk.waiting} questions wait already")
         events = desk.answer(prompt, sampling, serving.tree)
         reply = Reply(request, sampling.seed)
+        if line:
+            LOG.info("a question waits, %d come first", line)
         if request.stream:
             return _EventStream(_chunks(events, reply), media_type="text/event-stream")
         return await _unless_gone(http, _whole(events, reply))
@@ -99,9 +105,23 @@ def create_app(engine: Engine, serving: Serving) -> FastAPI:
     return app
 
 
+@asynccontextmanager
+async def _logged(events: AsyncGenerator[Event | Place, None], reply: Reply) -> AsyncIterator[None]:
+    """Closes the events at the end, and says what became of them."""
+    try:
+        async with aclosing(events):
+            yield
+    finally:
+        metrics = reply.metrics
+        if metrics.started is None:
+            LOG.info("a question was taken back")
+        else:
+            LOG.info("%s%s", metrics.stats_line(), "" if metrics.finished else ", the reader has left")
+
+
 async def _chunks(events: AsyncGenerator[Event | Place, None], reply: Reply) -> AsyncGenerator[str, None]:
     """The body of a stream. A place in the line is a comment, which every client skips."""
-    async with aclosing(events):
+    async with _logged(events, reply):
         yield reply.opening()
         try:
             async for event in events:
@@ -115,7 +135,7 @@ async def _chunks(events: AsyncGenerator[Event | Place, None], reply: Reply) -> 
 
 async def _whole(events: AsyncGenerator[Event | Place, None], reply: Reply) -> Response:
     try:
-        async with aclosing(events):
+        async with _logged(events, reply):
             async for event in events:
                 if not isinstance(event, Place):
                     reply.add(event)
