@@ -91,7 +91,7 @@ class Client:
 
     async def answer(self, request: dict[str, Any]) -> AsyncIterator[Piece]:
         """Stream the answer to a request of /v1/chat/completions. Closing the iterator ends the request."""
-        finished = False
+        begun = finished = False
         async with (
             self._explained(),
             self._http.stream("POST", "/v1/chat/completions", json={**request, "stream": True}) as response,
@@ -105,14 +105,20 @@ class Client:
                         return
                     piece = _piece(line)
                     if piece is not None:
+                        begun = True
                         finished = finished or piece.finish_reason is not None
                         yield piece
             except sse.MalformedStreamError as error:
-                raise ServerError(
-                    f"the stream of an answer expected from {self.url}, found {error}: this is not OpenAI's protocol"
-                ) from None
+                raise self._nonsense(str(error)) from None
+        if not begun:
+            raise self._nonsense("nothing of that kind")
         if not finished:
             raise _broken("without saying so")
+
+    def _nonsense(self, found: str) -> ServerError:
+        return ServerError(
+            f"the stream of an answer expected from {self.url}, found {found}: this is not OpenAI's protocol"
+        )
 
     @asynccontextmanager
     async def _explained(self) -> AsyncIterator[None]:

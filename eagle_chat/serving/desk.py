@@ -61,6 +61,11 @@ class Desk:
         """Visitors in the line."""
         return max(len(self._line) - 1, 0)
 
+    @property
+    def full(self) -> bool:
+        """Whether a new visitor would be turned away."""
+        return len(self._line) > self.most_waiting
+
     async def answer(
         self, prompt: Sequence[int], sampling: SamplingConfig, tree: TreeConfig
     ) -> AsyncGenerator[Event | Place, None]:
@@ -69,7 +74,7 @@ class Desk:
         Closing the iterator, or cancelling whoever waits for it, frees the engine after the cycle it is in. FullError
         where too many wait already.
         """
-        if len(self._line) > self.most_waiting:
+        if self.full:
             raise FullError(f"at most {self.most_waiting} waiting questions expected, found that many: ask again later")
         ticket = _Ticket()
         self._line.append(ticket)

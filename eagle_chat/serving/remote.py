@@ -6,6 +6,7 @@ import contextlib
 import queue
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -157,15 +158,18 @@ class RemoteEngine:
         with start_blocking_portal() as portal:
             task = portal.start_task_soon(_receive, self.url, self._api_key, body, items.put)
             try:
-                yield from _Telling(started, sampling.max_new_tokens).events(self._items(items))
+                yield from _Telling(started).events(self._items(items, task))
             finally:
                 task.cancel()
 
-    def _items(self, items: queue.SimpleQueue[_Item]) -> Iterator[_Item]:
+    def _items(self, items: queue.SimpleQueue[_Item], task: Future[None]) -> Iterator[_Item]:
         """What arrives, until a person wants to stop."""
         while not self._stopped():
-            with contextlib.suppress(queue.Empty):
+            try:
                 yield items.get(timeout=LOOK_SECONDS)
+            except queue.Empty:
+                if task.done():
+                    task.result()  # a fault of ours: it must not look like a server that is silent for ever
 
 
 _Item = tuple[float, Piece | Counters | ServerError | None]
@@ -229,8 +233,8 @@ async def _count_rest(client: Client, before: Counters, produced: int, tell: Cal
 class _Telling:
     """Makes events of what arrives."""
 
-    def __init__(self, started: Started, budget: int) -> None:
-        self._started, self._budget = started, budget
+    def __init__(self, started: Started) -> None:
+        self._started = started
         self._begun = self._last = time.perf_counter()
         self._number = self._tokens = 0
         self._report = Reported()
@@ -272,6 +276,7 @@ class _Telling:
         count = _num_tokens(piece, self._made, self._tokens)
         ids = list(piece.token_ids) if piece.token_ids else [UNKNOWN_TOKEN] * count
         if ids or piece.text:
+            yield from self._reported(ahead=0)
             yield self._committed(at, ids, piece.text)
         if usage:
             told = usage.get("speculative") or {}

@@ -92,7 +92,7 @@ def create_app(engine: Engine, serving: Serving) -> FastAPI:
         limit = engine.target.context_limit
         if len(prompt) >= limit:
             raise UserError(f"a conversation of less than {limit} tokens expected, found {len(prompt)}: shorten it")
-        if desk.waiting >= serving.most_waiting:
+        if desk.full:
             raise FullError(f"{desk.waiting} questions wait already")
         events = desk.answer(prompt, sampling, serving.tree)
         reply = Reply(request, sampling.seed)

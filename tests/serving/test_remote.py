@@ -140,7 +140,7 @@ def test_a_server_that_breaks_off_leaves_what_came_and_the_next_turn_works(respo
         (as_json({"object": "error", "message": "max_tokens is too large"}, 400), "max_tokens is too large"),
         (as_json({"detail": "wrong key"}, 401), "--api-key"),
         (Response([b"<h1>Bad gateway</h1>"], 502, "text/html"), "the server failed (502: <h1>Bad gateway</h1>)"),
-        (Response([b"<html>a portal</html>"], 200, "text/html"), "ended the answer in the middle"),
+        (Response([b"<html>a portal</html>"], 200, "text/html"), "not OpenAI's protocol"),
     ],
 )
 def test_a_refusal_is_one_clear_line_and_the_next_turn_works(response: Response, words: str) -> None:
