@@ -173,7 +173,7 @@ async def _ask(server: Server, prompt: list[Message], sampling: SamplingConfig) 
 def document(servers: Sequence[Server], measured: Sequence[Sequence[Level]], **about: Any) -> dict[str, Any]:
     """What was measured as JSON-ready values. The first server drafts; a second one is what it is held against."""
     names = ("drafting", "plain")
-    runs = []
+    runs: list[dict[str, Any]] = []
     for name, server, levels in zip(names, servers, measured, strict=False):
         failures = sorted({failure for level in levels for failure in level.failures})
         figures = [level.figures() for level in levels]

@@ -77,8 +77,7 @@ def _serve_other(engine: str, settings: Settings, wishes: Wishes, print_only: bo
 
     made, notes = launch.plan(engine, settings.load, settings.tree, wishes)
     program = None if print_only else launch.find(engine, wishes.executable)
-    word = program or wishes.executable
-    command = launch.COMMANDS[engine](made, *([str(word)] if word else []))
+    command = launch.COMMANDS[engine](made, *([launch.words_before_target(engine, program)] if program else []))
     for note in notes:
         say(f"note: {note}", quiet=True)
     key = settings.server.api_key

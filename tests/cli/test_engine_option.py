@@ -68,14 +68,15 @@ def test_a_refused_question_changes_nothing(program: Program) -> None:
     assert [message["content"] for message in server.asked[1]["messages"]] == ["two"]
 
 
-def test_no_server_is_one_line_and_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--engine", "http://127.0.0.1:9", "generate", "-p", "hi"]) == 1
-    assert capsys.readouterr().err.splitlines()[-1].startswith("error: a server expected at http://127.0.0.1:9")
+def test_no_server_is_one_line_and_exit_code_1(program: Program) -> None:
+    ran = program("--engine", "http://127.0.0.1:9", "generate", "-p", "hi")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.splitlines()[-1].startswith("error: a server expected at http://127.0.0.1:9")
     for command in ("verify", "bench"):
-        assert main([command, "--engine", "http://127.0.0.1:9"]) == 2
-        assert "a model in this process expected" in capsys.readouterr().err
-    assert main(["--engine", "vllm", "generate", "-p", "hi"]) == 2
-    assert "eagle-chat serve --engine vllm" in capsys.readouterr().err
+        ran = program(command, "--engine", "http://127.0.0.1:9")
+        assert (ran.code, "a model in this process expected" in ran.err) == (2, True)
+    ran = program("--engine", "vllm", "generate", "-p", "hi")
+    assert (ran.code, "eagle-chat serve --engine vllm" in ran.err) == (2, True)
 
 
 def test_serve_prints_the_command_of_another_engine(capsys: pytest.CaptureFixture[str]) -> None:

@@ -169,6 +169,17 @@ def test_vllm_is_asked_first(load: LoadConfig, tmp_path: Path, says: str, words:
     assert asked["speculative_config"] == {"method": "eagle3", "model": load.draft, "num_speculative_tokens": 2}
 
 
+@pytest.mark.parametrize(
+    ("code", "words"), [(0, "vllm serve"), (1, "python -m vllm.entrypoints.openai.api_server --model")]
+)
+def test_a_vllm_under_another_name_is_started_as_a_module(tmp_path: Path, code: int, words: str) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\nexit {code}\n", encoding="utf-8")
+    python.chmod(0o755)
+    program = script(tmp_path / "vllm", str(python))
+    assert " ".join(launch.words_before_target("vllm", program)) == f"{tmp_path}/{words}"
+
+
 def test_an_engine_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UserError, match="the program vllm of vllm expected"):
