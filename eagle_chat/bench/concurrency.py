@@ -165,7 +165,7 @@ async def _ask(server: Server, prompt: list[Message], sampling: SamplingConfig) 
                 first = first or time.perf_counter() - start
                 pieces += len(piece.token_ids) if piece.token_ids else 1
             if piece.usage:
-                counted = int(piece.usage.get("completion_tokens") or counted)
+                counted = piece.usage.get("completion_tokens") or counted
     end = time.perf_counter() - start
     return Timed(counted or pieces, end if first is None else first, end)
 

@@ -19,6 +19,8 @@ SILENCE_SECONDS = 300.0
 """A server that has said nothing for so long, not even that others wait in front, is given up."""
 ASIDE_SECONDS = 5.0
 """For what is asked beside an answer."""
+COUNTED = ("cycles", "draft_tokens", "accepted_tokens", "judged_by_position", "accepted_by_position")
+"""Fields of `Reported` that our own server tells in `usage`, under "speculative"."""
 DONE = "[DONE]"
 QUEUED = "ahead "
 """How our own server begins the comment that tells how many answers come first."""
@@ -153,7 +155,7 @@ def _piece(line: sse.Line) -> Piece | None:
         value = json.loads(line.text)
         if value.get("error"):
             raise ServerError(f"the server could not finish the answer: {_message(value)}")
-        usage = value.get("usage")
+        usage = _usage(value.get("usage"))
         choices = value.get("choices") or []
         if not choices:
             return Piece(usage=usage) if usage else None
@@ -167,6 +169,20 @@ def _piece(line: sse.Line) -> Piece | None:
         )
     except (ValueError, TypeError, AttributeError, KeyError, IndexError):
         raise sse.MalformedStreamError(repr(line.text[:60])) from None
+
+
+def _usage(value: Any) -> dict[str, Any] | None:
+    """Counts as a server tells them; ValueError where they are none."""
+    if not value:
+        return None
+    for name in ("prompt_tokens", "completion_tokens"):
+        if not isinstance(value.get(name, 0), int | None):
+            raise ValueError(name)
+    for name, count in (value.get("speculative") or {}).items():
+        if name in COUNTED and not all(isinstance(one, int) for one in (count if isinstance(count, list) else [count])):
+            raise ValueError(name)
+    usage: dict[str, Any] = value
+    return usage
 
 
 def _text(delta: dict[str, Any]) -> str:

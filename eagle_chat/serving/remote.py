@@ -17,7 +17,7 @@ from eagle_chat.core.chat import Message
 from eagle_chat.core.config import LoadConfig, SamplingConfig, TreeConfig
 from eagle_chat.core.errors import EagleChatError, UserError
 from eagle_chat.core.events import Committed, Event, Finished, FinishReason, Reported, Started
-from eagle_chat.serving.client import Client, Model, Piece, ServerError
+from eagle_chat.serving.client import COUNTED, Client, Model, Piece, ServerError
 from eagle_chat.serving.config import ServerConfig
 from eagle_chat.serving.counters import Counters
 
@@ -31,8 +31,6 @@ COUNT_SECONDS = 1.0
 """How often the server's counters are read while it answers."""
 LAST_COUNTS = 5
 """The counters may lag behind the text: so often they are read at the end until they hold the whole answer."""
-COUNTED = ("cycles", "draft_tokens", "accepted_tokens", "judged_by_position", "accepted_by_position")
-"""Fields of `Reported` that our own server tells in `usage`."""
 REASONS: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
 
 
@@ -142,9 +140,10 @@ class RemoteEngine:
         a server that breaks off later gives `Finished` with the reason "error".
         """
         sampling = sampling or SamplingConfig()
-        if tree is not None and tree.policy is not None:
+        if tree not in (None, TreeConfig()):
             raise UserError(
-                "a server drafts as it was started, so it cannot be told to draft otherwise: leave --policy out"
+                "a server drafts as it was started, found wishes for another draft: leave --policy, --depth, --top-k "
+                "and --total-tokens out"
             )
         messages = [item for item in prompt if not isinstance(item, int)]
         if len(messages) != len(prompt):
@@ -209,7 +208,7 @@ async def _read(client: Client, body: dict[str, Any], tell: Callable[[Piece], No
         async for piece in pieces:
             tell(piece)
             if piece.usage:
-                produced = int(piece.usage.get("completion_tokens") or 0)
+                produced = piece.usage.get("completion_tokens") or 0
     return produced
 
 
@@ -235,7 +234,7 @@ class _Telling:
 
     def __init__(self, started: Started) -> None:
         self._started = started
-        self._begun = self._last = time.perf_counter()
+        self._last = time.perf_counter()
         self._number = self._tokens = 0
         self._report = Reported()
         self._made = 0
@@ -272,7 +271,7 @@ class _Telling:
         if piece.finish_reason is not None:
             self._reason = piece.finish_reason
         usage = piece.usage or {}
-        self._made = int(usage.get("completion_tokens") or self._made)
+        self._made = usage.get("completion_tokens") or self._made
         count = _num_tokens(piece, self._made, self._tokens)
         ids = list(piece.token_ids) if piece.token_ids else [UNKNOWN_TOKEN] * count
         if ids or piece.text:

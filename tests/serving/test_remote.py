@@ -115,6 +115,9 @@ def test_a_place_in_the_line_is_told() -> None:
         (Response([*ANSWER[:2], b"data: {nonsense\n\n"]), "not OpenAI's protocol"),
         (Response([*ANSWER[:2], b"<html>oops</html>\n"]), "not OpenAI's protocol"),
         (Response([*ANSWER[:2], b"data: [1, 2]\n\n"]), "not OpenAI's protocol"),
+        (Response([*ANSWER[:2], data({"choices": [], "usage": [1]})]), "not OpenAI's protocol"),
+        (Response([*ANSWER[:2], chunk(usage={"completion_tokens": "many"})]), "not OpenAI's protocol"),
+        (Response([*ANSWER[:2], chunk(usage={"speculative": {"cycles": [None]}})]), "not OpenAI's protocol"),
         (Response([*ANSWER[:2], data({"error": {"message": "out of memory"}})]), "out of memory"),
         (Response([*ANSWER[:2], chunk(reason="content_filter"), DONE]), "content_filter"),
     ],
@@ -212,6 +215,8 @@ def test_what_a_server_cannot_do_is_refused() -> None:
         engine = engine_of(server)
     with pytest.raises(UserError, match="drafts as it was started"):
         list(engine.stream(QUESTION, tree=TreeConfig("none")))
+    with pytest.raises(UserError, match="drafts as it was started"):
+        list(engine.stream(QUESTION, tree=TreeConfig(depth=3)))
     with pytest.raises(UserError, match="cannot go on"):
         list(engine.stream([1, 2, 3]))
 
