@@ -81,9 +81,13 @@ def server_lines(metrics: Metrics, theme: Theme) -> list[str]:
     places = [f"{place}: {got}/{of} ({got / of if of else 0:.2f})" for place, (got, of) in enumerate(pairs, start=1)]
     lines = [f"accepted by depth {gap.join(places)}"] if places else ["no drafts"]
     lines.append(f"{len(metrics.token_ids)} tokens{gap}{report.cycles} target passes{gap}{report.draft_tokens} drafted")
-    lines.append("the server's drafts are known by their counts alone: there is no tree to show")
+    depth = len(places)
+    if depth and report.draft_tokens == depth * report.cycles:
+        lines.append(f"the server drafts chains of {depth}: no tree to show")
+    else:
+        lines.append("of the server's drafts only counts are known")
     if report.others:
-        lines.append("it answered others meanwhile: the counts are of all its answers")
+        lines.append("counts are of all its answers: others asked too")
     return lines
 
 
