@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from eagle_chat.cli.measuring import load
 from eagle_chat.cli.options import Settings
 from eagle_chat.cli.settings import resolve
 from eagle_chat.cli.text import say
@@ -96,6 +95,7 @@ def _serve_own(settings: Settings, wishes: Wishes, most_waiting: int) -> int:
 
     import uvicorn
 
+    from eagle_chat.cli.measuring import load
     from eagle_chat.serving.server import Serving, create_app
 
     name = wishes.name or settings.load.base

@@ -1,6 +1,6 @@
 """Records a server's traffic for `fake_server`: run by hand against a server that is started for it alone.
 
-python -m tests.serving.record http://127.0.0.1:8000 tests/serving/recorded/vllm.json
+python -m tests.serving.record http://127.0.0.1:8000 tests/serving/recorded/NAME.json
 """
 
 from __future__ import annotations
@@ -33,14 +33,15 @@ def main(url: str, out: Path) -> None:
                 text = b"".join(response.iter_raw()).decode()
             answers.append({"question": question, "stream": [f"{part}\n\n" for part in text.split("\n\n") if part]})
             pages += [_page(client)] * 2  # after this one is before the next
-    kept = {"object": "list", "data": [{"id": "smollm2", "object": "model", "owned_by": model.owner}]}
-    value = {"models": kept, "pages": pages[:-1], "answers": answers}
+    # Of the model what the client reads: the rest may name folders of the machine.
+    kept = {"object": "list", "data": [{"id": model.id, "object": "model", "owned_by": model.owner}]}
+    value = {"models": kept, "pages": pages[:-1] if any(pages) else [], "answers": answers}
     out.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
 
 
 def _page(client: httpx.Client) -> str:
     lines = [line for line in client.get("/metrics").text.splitlines() if line.startswith(KEPT)]
-    return "\n".join([*lines, ""])
+    return "".join(f"{line}\n" for line in lines)
 
 
 if __name__ == "__main__":
