@@ -114,7 +114,7 @@ def _serve_own(settings: Settings, wishes: Wishes, most_waiting: int) -> int:
         if host not in ("127.0.0.1", "::1") and settings.server.api_key is None:
             say("note: anybody who reaches this machine can use it: --api-key keeps strangers out", quiet=True)
         config = uvicorn.Config(
-            create_app(engine, serving), log_level="info", log_config=LOGGING, timeout_graceful_shutdown=5
+            create_app(engine, serving), log_config=LOGGING, access_log=False, timeout_graceful_shutdown=5
         )
         uvicorn.Server(config).run(sockets=[listener])
     return 0

@@ -22,13 +22,13 @@ KEPT = ("vllm:spec_decode_", "vllm:generation_tokens_total", "# TYPE vllm:spec_d
 
 def main(url: str, out: Path) -> None:
     """Ask, and keep every line as it came; of the counters those that are read."""
-    with httpx.Client(base_url=url, timeout=600) as client:
+    with httpx.Client(base_url=url, timeout=3000) as client:
         listed = client.get("/v1/models").json()
         model = Model(listed["data"][0]["id"], listed["data"][0]["owned_by"])
         pages = [_page(client)]
         answers: list[dict[str, Any]] = []
         for question in QUESTIONS:
-            body = request_body(model, [{"role": "user", "content": question}], SamplingConfig(max_new_tokens=40))
+            body = request_body(model, [{"role": "user", "content": question}], SamplingConfig(max_new_tokens=24))
             with client.stream("POST", "/v1/chat/completions", json={**body, "stream": True}) as response:
                 text = b"".join(response.iter_raw()).decode()
             answers.append({"question": question, "stream": [f"{part}\n\n" for part in text.split("\n\n") if part]})

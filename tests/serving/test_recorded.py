@@ -33,7 +33,7 @@ def test_text_tokens_and_figures_are_those_of_the_recording(name: str) -> None:
         for answer in value["answers"]:
             metrics = Metrics()
             question: Any = [{"role": "user", "content": answer["question"]}]
-            for event in engine.stream(question, sampling=SamplingConfig(max_new_tokens=40)):
+            for event in engine.stream(question, sampling=SamplingConfig(max_new_tokens=24)):
                 metrics.add(event)
             told = chunks(answer)
             choices = [choice for chunk in told for choice in chunk["choices"]]
