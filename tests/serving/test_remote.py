@@ -103,7 +103,7 @@ def test_what_our_own_server_tells_in_usage_counts_before_any_page() -> None:
 def test_a_place_in_the_line_is_told() -> None:
     with FakeServer(Response([b": ahead 2\n\n", b": ahead 1\n\n", b": keep-alive\n\n", *ANSWER])) as server:
         events, metrics = ask(engine_of(server))
-    assert [report.ahead for report in reports(events)] == [2, 1]
+    assert [report.ahead for report in reports(events)] == [2, 1, 0]
     assert metrics.text == "Hello"
 
 
