@@ -26,9 +26,10 @@ def headline(progress: Progress, width: int, theme: Theme) -> Text:
     if metrics.tau is None and metrics.tokens_per_second is None:
         return fit(theme.text(_waiting(progress), "quiet"), width, theme.signs.dots)
     if metrics.tau is not None:
-        row.append(f"{theme.signs.tau} {metrics.tau:.2f}  ", theme.style("figure"))
+        row.append(f"{theme.signs.tau} {metrics.tau:.2f}", theme.style("figure"))
     if metrics.tokens_per_second is not None:
-        row.append(f"{metrics.tokens_per_second:.1f} tok/s", theme.style("figure"))
+        gap = "  " if row else ""
+        row.append(f"{gap}{metrics.tokens_per_second:.1f} tok/s", theme.style("figure"))
     if progress.taus:
         row.append(f"  now {progress.taus[-1]} ", theme.style("quiet"))
     room = min(width - row.cell_len, CURVE)
