@@ -7,7 +7,7 @@ import difflib
 from typing import Any, get_type_hints
 
 from eagle_chat.cli.options import Given, Settings, home_of
-from eagle_chat.core.config import LoadConfig, SamplingConfig
+from eagle_chat.core.config import SamplingConfig, TreeConfig
 from eagle_chat.core.errors import UserError
 
 DEFAULT = "default"
@@ -17,7 +17,7 @@ DEFAULT = "default"
 def names() -> list[str]:
     """The options that can be set, in the order of the help."""
     homes = {name: home_of(name) for name in get_type_hints(Given)}
-    return [name for name, home in homes.items() if home is not None and home[0] is not LoadConfig]
+    return [name for name, home in homes.items() if home is not None and home[0] in (TreeConfig, SamplingConfig)]
 
 
 def values(settings: Settings) -> dict[str, Any]:

@@ -15,11 +15,13 @@ from eagle_chat.cli.text import Cleaner, say
 from eagle_chat.core.events import Committed, Event, Finished, Started
 from eagle_chat.core.metrics import Metrics
 from eagle_chat.core.thinking import ends_inside
+from eagle_chat.serving.config import check_installed
 
 if TYPE_CHECKING:
     from eagle_chat.core.chat import Message
     from eagle_chat.core.config import LoadConfig, TreeConfig
     from eagle_chat.core.engine import Engine
+    from eagle_chat.serving.remote import RemoteEngine
 
 INTERRUPTED = 130
 WEAK_HEAD = "weak head"
@@ -131,7 +133,7 @@ class Session:
         self, show: Callable[[Event], None], prompt: Sequence[Message] | Sequence[int]
     ) -> Callable[[Event], None]:
         """`show`, without the reasoning of a model that thinks where the settings hide it."""
-        if self.settings.show_thinking:
+        if self.settings.show_thinking or self.settings.server.url is not None:
             return show
         from eagle_chat.cli.thinking import hiding
 
@@ -143,14 +145,31 @@ class Session:
 
     def load(self, config: LoadConfig) -> None:
         """Take another engine; the present one stays where that fails."""
-        import eagle_chat
+        engine: Engine | RemoteEngine
+        if self.settings.server.url is not None:
+            check_installed()
+            from eagle_chat.serving.remote import connect
 
-        say(f"loading {config.base} ...", quiet=True)
-        with contextlib.redirect_stdout(sys.stderr):
-            engine: Engine = eagle_chat.load_engine(config)
+            engine = connect(self.settings.server, config, lambda: self.stop.asked)
+            config = dataclasses.replace(config, base=engine.name)
+        else:
+            import eagle_chat
+
+            say(f"loading {config.base} ...", quiet=True)
+            with contextlib.redirect_stdout(sys.stderr):
+                engine = eagle_chat.load_engine(config)
         self.engine, self._state, self._total = engine, engine.new_state(), Metrics()
         self._said.discard(WEAK_HEAD)
         self.settings = dataclasses.replace(self.settings, load=config)
+
+    @property
+    def about(self) -> str:
+        """Who answers, in one line."""
+        about = self.engine.describe()
+        if self.settings.server.url is not None:
+            return f"{about['target']}, {about['device']}: it drafts as it was started, /tree shows what it tells"
+        head = f"head {about['head']}" if about.get("head") else "no draft head"
+        return f"{about.get('target')}, {head}, {about.get('device')}, {about.get('dtype')}"
 
     def remark(self, metrics: Metrics) -> None:
         """Say on stderr what a person should know about the answer just given."""

@@ -18,6 +18,7 @@ import typer
 from eagle_chat.cli.answer import INTERRUPTED
 from eagle_chat.cli.bench_options import bench, verify
 from eagle_chat.cli.options import shared_options
+from eagle_chat.cli.serve import serve
 from eagle_chat.cli.text import one_line, prepare_streams
 from eagle_chat.cli.train import app as train_app
 from eagle_chat.core.errors import EagleChatError
@@ -36,6 +37,7 @@ app = typer.Typer(
 app.add_typer(train_app, name="train")  # what it needs of torch it imports when it runs
 app.command()(shared_options(bench))
 app.command()(shared_options(verify))
+app.command()(shared_options(serve))
 
 
 def _show_version(wanted: bool) -> None:

@@ -49,6 +49,7 @@ from eagle_chat.core.config import SamplingConfig
 from eagle_chat.core.errors import UserError
 from eagle_chat.core.progress import Report, reporting
 from eagle_chat.core.quantization import wanted
+from eagle_chat.serving.config import check_installed
 
 if TYPE_CHECKING:
     from eagle_chat.core.engine import Engine
@@ -71,6 +72,13 @@ class _Plan:
 def run(given: Given, asked: BenchOptions) -> int:
     """Measure; the exit code: 1 where greedy float32 text differs from plain decoding, 130 where it was stopped."""
     settings = resolve(given)
+    if asked.concurrency is not None:
+        check_installed()
+        from eagle_chat.cli.bench_server import run as run_load
+
+        return run_load(settings, asked)
+    if asked.plain_engine is not None:
+        raise UserError("--concurrency expected with --plain-engine, found none: give such as --concurrency 1,2,4,8")
     for path, option in ((asked.json_file, "--json"), (asked.plot_file, "--plot"), (asked.answers_file, "--answers")):
         if path is not None:
             check_writable(path, option)

@@ -35,6 +35,8 @@ class BenchOptions:
     context: str | None
     drafts: tuple[str, ...] = ()
     peers: bool = False
+    concurrency: str | None = None
+    plain_engine: str | None = None
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,12 @@ def bench(
         bool,
         typer.Option("--peers", help="Ask other engines too: transformers, vLLM, llama.cpp, as far as set up."),
     ] = False,
+    concurrency: Annotated[
+        str | None, typer.Option(metavar="N,N", help="With --engine URL: so many ask that server at once.")
+    ] = None,
+    plain_engine: Annotated[
+        str | None, typer.Option(metavar="URL", help="The same model without drafts, to hold that server against.")
+    ] = None,
 ) -> None:
     """Measure speed, and where it comes from: tau, c, speed-up against plain decoding."""
     from eagle_chat.cli.bench import run
@@ -117,6 +125,8 @@ def bench(
         context,
         tuple(draft or ()),
         peers,
+        concurrency,
+        plain_engine,
     )
     raise typer.Exit(run(ctx.obj, asked))
 

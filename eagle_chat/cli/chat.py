@@ -75,9 +75,7 @@ class Chat:
         return 0 if self.typed else self._exit_code
 
     def _greet(self) -> None:
-        about = self.session.engine.describe()
-        head = f"head {about['head']}" if about.get("head") else "no draft head"
-        say(f"{about.get('target')}, {head}, {about.get('device')}, {about.get('dtype')}", quiet=True)
+        say(self.session.about, quiet=True)
         if not self.typed:
             return
         say("/help lists the commands, Ctrl-C stops an answer, Ctrl-D leaves", quiet=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eagle_chat.cli import adjust, compare, session, stats, store, tree_view
+from eagle_chat.cli import adjust, compare, meters, session, stats, store, tree_view
 from eagle_chat.cli.export import export
 from eagle_chat.cli.progress import Progress
 from eagle_chat.cli.session import Conversation, Turn
@@ -205,6 +205,10 @@ def _tree(chat: Chat, mode: str) -> None:
     progress = Progress()
     for event in chat.conversation.last.events if chat.conversation.last else ():
         progress.take(event)
+    if progress.started is not None and progress.started.policy == meters.SERVER:
+        for line in meters.server_lines(progress.metrics, chat.notes_theme):
+            say(line, quiet=True)
+        return
     if progress.cycle is None:
         raise UserError("a recorded draft tree expected, found none: /tree on, then ask something")
     root = tree_view.judged(progress.cycle.drafted, progress.cycle.verified)
@@ -219,7 +223,7 @@ def _compare(chat: Chat, text: str) -> None:
     if not text:
         text, base = _last(chat).question, base.before_last()
     if not chat.session.engine.describe().get("head"):
-        raise UserError("a draft head expected, found none: there is nothing to compare plain decoding with")
+        raise UserError("a draft head here expected, found none: there is nothing to compare plain decoding with")
     tree = chat.session.settings.tree
     fast_tree = dataclasses.replace(tree, policy=None) if tree.policy == "none" else tree
     runs: list[Metrics] = []
@@ -257,8 +261,7 @@ def _model(chat: Chat, name: str) -> None:
                 chat.session.load(dataclasses.replace(load, base=name, draft=None, template=None, revision=None))
             except KeyboardInterrupt:
                 say("stopped: the model stays", quiet=True)
-    about = chat.session.engine.describe()
-    say(f"{about.get('target')}, head {about.get('head')}, {about.get('device')}, {about.get('dtype')}", quiet=True)
+    say(chat.session.about, quiet=True)
 
 
 COMMANDS: dict[str, Command] = {

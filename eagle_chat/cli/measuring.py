@@ -25,6 +25,10 @@ def load(settings: Settings) -> Engine:
     """The engine; slow. Whatever a library prints while it loads goes to stderr."""
     import eagle_chat
 
+    if settings.server.engine is not None:
+        raise UserError(
+            "a model in this process expected, found --engine: it answers chat, generate and bench --concurrency"
+        )
     say(f"loading {settings.load.base} ...", quiet=True)
     with contextlib.redirect_stdout(sys.stderr):
         return eagle_chat.load_engine(settings.load)

@@ -9,9 +9,12 @@ from rich.text import Text
 from eagle_chat.cli.progress import Progress
 from eagle_chat.cli.theme import Theme, fit
 from eagle_chat.core.events import STAGES
+from eagle_chat.core.metrics import Metrics
 
 BAR = 12
 """Cells of the time bar."""
+SERVER = "server"
+"""The policy that an answer of a server has."""
 CURVE = 40
 """Most cycles in the curve of τ."""
 
@@ -20,14 +23,17 @@ def headline(progress: Progress, width: int, theme: Theme) -> Text:
     """τ, its curve and the speed: what fits into one row."""
     metrics = progress.metrics
     row = Text(no_wrap=True, end="")
-    if metrics.tau is None:
+    if metrics.tau is None and metrics.tokens_per_second is None:
         return fit(theme.text(_waiting(progress), "quiet"), width, theme.signs.dots)
-    row.append(f"{theme.signs.tau} {metrics.tau:.2f}", theme.style("figure"))
+    if metrics.tau is not None:
+        row.append(f"{theme.signs.tau} {metrics.tau:.2f}", theme.style("figure"))
     if metrics.tokens_per_second is not None:
-        row.append(f"  {metrics.tokens_per_second:.1f} tok/s", theme.style("figure"))
-    row.append(f"  now {progress.taus[-1]} ", theme.style("quiet"))
+        gap = "  " if row else ""
+        row.append(f"{gap}{metrics.tokens_per_second:.1f} tok/s", theme.style("figure"))
+    if progress.taus:
+        row.append(f"  now {progress.taus[-1]} ", theme.style("quiet"))
     room = min(width - row.cell_len, CURVE)
-    if room >= 3:
+    if room >= 3 and progress.taus:
         row.append(curve(progress.taus[-room:], theme), theme.style("drafted"))
     return fit(row, width, theme.signs.dots)
 
@@ -36,6 +42,11 @@ def _waiting(progress: Progress) -> str:
     started = progress.started
     if started is None:
         return "starting"
+    report = progress.metrics.reported
+    if report is not None and report.ahead:
+        return f"waiting: the server gives {report.ahead} other answer{'s' * (report.ahead > 1)} first"
+    if started.policy == SERVER:
+        return "the server reads the prompt"
     if progress.metrics.token_ids:
         return "first token is there, drafting begins"
     new = started.prompt_tokens - started.reused_tokens
@@ -45,6 +56,8 @@ def _waiting(progress: Progress) -> str:
 def details(progress: Progress, width: int, theme: Theme) -> list[Text]:
     """The other figures, one row each, the most telling first."""
     metrics = progress.metrics
+    if progress.started is not None and progress.started.policy == SERVER:
+        return [fit(theme.text(line, "quiet"), width, theme.signs.dots) for line in server_lines(metrics, theme)]
     if metrics.tau is None:
         return []
     gap = f" {theme.signs.gap} "
@@ -57,6 +70,26 @@ def details(progress: Progress, width: int, theme: Theme) -> list[Text]:
     drafted = sum(max(count - 1, 0) for count in progress.taus)
     rows.append(theme.text(f"{counts}{gap}{drafted} beyond one a cycle", "quiet"))
     return [fit(row, width, theme.signs.dots) for row in rows]
+
+
+def server_lines(metrics: Metrics, theme: Theme) -> list[str]:
+    """What a server tells of its drafting, and that there is no more to be seen."""
+    gap = f" {theme.signs.gap} "
+    report = metrics.reported
+    if report is None or not report.cycles:
+        return ["this server tells nothing about drafts", f"{len(metrics.token_ids)} tokens"]
+    pairs = zip(report.accepted_by_position, report.judged_by_position, strict=True)
+    places = [f"{place}: {got}/{of} ({got / of if of else 0:.2f})" for place, (got, of) in enumerate(pairs, start=1)]
+    lines = [f"accepted by depth {gap.join(places)}"] if places else ["no drafts"]
+    lines.append(f"{len(metrics.token_ids)} tokens{gap}{report.cycles} target passes{gap}{report.draft_tokens} drafted")
+    depth = len(places)
+    if depth and report.draft_tokens == depth * report.cycles:
+        lines.append(f"the server drafts chains of {depth}: no tree to show")
+    else:
+        lines.append("of the server's drafts only counts are known")
+    if report.others:
+        lines.append("counts are of all its answers: others asked too")
+    return lines
 
 
 def _accept(shares: Sequence[float], theme: Theme) -> Text:

@@ -12,7 +12,7 @@ import functools
 import inspect
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeAlias, get_args, get_type_hints
 
@@ -29,6 +29,7 @@ from eagle_chat.core.config import (
     VerifyRule,
 )
 from eagle_chat.core.errors import UserError
+from eagle_chat.serving.config import ServerConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +107,15 @@ class Given:
             metavar="N|FILE", help="Tokens an eagle head may draft: the first N, or a JSON list. Without: all."
         ),
     ] = None
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="Chat through this OpenAI-compatible server. For serve: vllm or sglang, to be started."
+        ),
+    ] = None
+    api_key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="What a server is sent, or for serve asks for.")
+    ] = None
     system: Annotated[
         str | None,
         typer.Option(
@@ -138,10 +148,11 @@ class Settings:
     sampling: SamplingConfig
     system: str | None
     show_thinking: bool = True
+    server: ServerConfig = field(default_factory=ServerConfig)
 
 
-Config: TypeAlias = LoadConfig | TreeConfig | SamplingConfig
-CONFIGS: tuple[type[Config], ...] = (LoadConfig, TreeConfig, SamplingConfig)
+Config: TypeAlias = LoadConfig | TreeConfig | SamplingConfig | ServerConfig
+CONFIGS: tuple[type[Config], ...] = (LoadConfig, TreeConfig, SamplingConfig, ServerConfig)
 
 
 def home_of(option: str) -> tuple[type[Config], str] | None:
@@ -170,6 +181,7 @@ def build(values: dict[str, Any]) -> Settings:
         sampling=SamplingConfig(**chosen[SamplingConfig]),
         system=_system(values.get("system"), values.get("base", LoadConfig.base)),
         show_thinking=values.get("show_thinking", True),
+        server=ServerConfig(**chosen[ServerConfig]),
     )
 
 

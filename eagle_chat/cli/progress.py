@@ -55,7 +55,7 @@ class Progress:
                 self._add(piece, origin)
         else:
             self._add(event.text, "target")
-        if event.cycle == 0:
+        if event.cycle == 0 or event.num_nodes == 0:  # a server's pieces are no cycles
             return
         self.taus.append(len(event.token_ids))
         if self._drafted and self._verified and self._drafted.cycle == self._verified.cycle == event.cycle:

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -221,13 +221,23 @@ def export(
     figures: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Output of evaluate --json, for the card.")
     ] = None,
+    layout: Annotated[
+        str, typer.Option(help="published, which all engines read, or speculators, which vLLM starts from alone.")
+    ] = "published",
+    chain: Annotated[int, typer.Option(min=1, help="Drafted tokens a step, for the layout speculators.")] = 3,
 ) -> None:
-    """Write a trained head in the published layout, with a card."""
+    """Write a trained head in the published layout, or in that of speculators, with a card."""
+    if layout not in ("published", "speculators"):
+        raise UserError(f"published or speculators expected for --layout, found {layout!r}: choose one of these")
     if weights not in ("best", "last"):
         raise UserError(f"best or last expected for --weights, found {weights!r}: choose one of these")
+    from eagle_chat.core.files import PUBLIC, write_atomic
+    from eagle_chat.serving.chains import FIGURES
     from eagle_chat.training.export import export as write
     from eagle_chat.training.export import read_figures
 
     told = read_figures(figures) if figures is not None else None
-    done = write(run, out, f"{weights}.pt", told)
+    done = write(run, out, f"{weights}.pt", told, cast(Any, layout), chain)
+    if figures is not None:  # engines that draft chains choose their length by them
+        write_atomic(out / FIGURES, figures.read_bytes(), PUBLIC)
     say(f"step {done['step']:,}, {done['parameters']:,} numbers, written to {done['folder']}")

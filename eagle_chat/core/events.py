@@ -1,7 +1,8 @@
 """What happens while an answer is made, as plain values.
 
 A run is `Started`, one `Committed` for the prefill's own token (cycle 0), then for each decoding cycle `Drafted` and
-`Verified` (only when traced) and `Committed`, and at the end `Finished`. Every view, figure and file is made from
+`Verified` (only when traced) and `Committed`, and at the end `Finished`. An answer of a serving engine has `Committed`
+for each piece that arrives, and `Reported` for what the engine says beside it. Every view, figure and file is made from
 these alone. `to_json` and `from_json` are inverse to each other.
 """
 
@@ -99,7 +100,8 @@ class Verified:
 class Committed:
     """Tokens that are now part of the answer. `text` is what became readable with them. `num_nodes`: nodes the
     target saw, root included (0 in the prefill's own event). `accepted`: draft tokens the target accepted, before
-    any cut at a stop or the budget. `seconds` by stage; cycle 0 has the single stage "prefill". `levels`: for each
+    any cut at a stop or the budget. `num_nodes` 0 in a later event: a serving engine does not say. `seconds` by stage;
+    cycle 0 has the single stage "prefill". `levels`: for each
     depth the path reached, whether a drafted token was accepted there. `pieces`: `text` by token, each what became
     readable with that token."""
 
@@ -116,6 +118,26 @@ class Committed:
 
 
 @dataclass(frozen=True)
+class Reported:
+    """What a serving engine says of this answer up to now; each one replaces the one before.
+
+    `ahead`: answers it gives before this one, 0 when it is this one's turn. `cycles`: target forwards of the decode
+    phase. `judged_by_position`, `accepted_by_position`: of the drafted tokens at depth 1, 2, ..., how many the target
+    looked at and accepted. `others`: the counts hold answers to others too.
+    """
+
+    ahead: int = 0
+    prompt_tokens: int | None = None
+    cycles: int = 0
+    draft_tokens: int = 0
+    accepted_tokens: int = 0
+    judged_by_position: list[int] = field(default_factory=list)
+    accepted_by_position: list[int] = field(default_factory=list)
+    others: bool = False
+    type: Literal["reported"] = "reported"
+
+
+@dataclass(frozen=True)
 class Finished:
     """The end of a run. `text`: what was still held back. `message`: a sentence for people where there is need."""
 
@@ -127,7 +149,7 @@ class Finished:
     type: Literal["finished"] = "finished"
 
 
-Event: TypeAlias = Started | Drafted | Verified | Committed | Finished
+Event: TypeAlias = Started | Drafted | Verified | Committed | Reported | Finished
 
 
 def to_json(event: Event) -> dict[str, Any]:

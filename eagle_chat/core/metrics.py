@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from eagle_chat.core.events import STAGES, Committed, Event, Finished, FinishReason, Started
+from eagle_chat.core.events import STAGES, Committed, Event, Finished, FinishReason, Reported, Started
 
 WEAK_HEAD_CYCLES = 50
 WEAK_HEAD_TAU = 1.1
@@ -19,12 +19,15 @@ class Metrics:
     def __init__(self) -> None:
         self.started: Started | None = None
         self.finished: Finished | None = None
+        self.reported: Reported | None = None
         self.token_ids: list[int] = []
         self.cycles = 0
         self._text: list[str] = []
         self._seconds: Counter[str] = Counter()
         self._time_to_first_token: float | None = None
         self._decoded_tokens = 0
+        self._cycle_tokens = 0
+        self.drafted_tokens = 0
         self._accept_lengths: Counter[int] = Counter()
         self._judged: Counter[int] = Counter()  # depth -> cycles that judged a drafted token there
         self._accepted: Counter[int] = Counter()  # depth -> cycles that accepted it
@@ -35,9 +38,13 @@ class Metrics:
         """Take the next event of a run."""
         if isinstance(event, Started):
             self.started = event
-            self.finished = None
+            self.finished = self.reported = None
         elif isinstance(event, Committed):
             self._add_committed(event)
+        elif isinstance(event, Reported):
+            self._count_report(self.reported, -1)
+            self._count_report(event, 1)
+            self.reported = event
         elif isinstance(event, Finished):
             self.finished = event
             self._text.append(event.text)
@@ -49,8 +56,12 @@ class Metrics:
         if event.cycle == 0:
             self._time_to_first_token = sum(event.seconds.values())
             return
-        self.cycles += 1
         self._decoded_tokens += len(event.token_ids)
+        if event.num_nodes == 0:  # a piece from a serving engine, which may be more or less than a cycle
+            return
+        self.cycles += 1
+        self._cycle_tokens += len(event.token_ids)
+        self.drafted_tokens += event.num_nodes - 1
         self._accept_lengths[event.accepted] += 1
         for depth, accepted in enumerate(event.levels):
             self._judged[depth] += 1
@@ -58,6 +69,15 @@ class Metrics:
         if event.num_nodes > 1:
             self._drafted_cycles += 1
             self._drafted_cycle_tokens += len(event.token_ids)
+
+    def _count_report(self, report: Reported | None, sign: int) -> None:
+        if report is None:
+            return
+        self.cycles += sign * report.cycles
+        self._cycle_tokens += sign * (report.cycles + report.accepted_tokens)
+        self.drafted_tokens += sign * report.draft_tokens
+        self._judged.update({depth: sign * count for depth, count in enumerate(report.judged_by_position)})
+        self._accepted.update({depth: sign * count for depth, count in enumerate(report.accepted_by_position)})
 
     @property
     def text(self) -> str:
@@ -72,12 +92,24 @@ class Metrics:
     @property
     def tau(self) -> float | None:
         """Tokens committed per target forward of the decode phase; None without such a forward."""
-        return self._decoded_tokens / self.cycles if self.cycles else None
+        return self._cycle_tokens / self.cycles if self.cycles else None
 
     @property
     def accept_by_depth(self) -> list[float]:
         """At depth 1, 2, ...: of the cycles that had a drafted token to judge there, the share accepted."""
-        return [self._accepted[depth] / self._judged[depth] for depth in sorted(self._judged)]
+        return [accepted / judged for judged, accepted in self.counts_by_depth if judged]
+
+    @property
+    def counts_by_depth(self) -> list[tuple[int, int]]:
+        """At depth 1, 2, ...: drafted tokens judged, and accepted."""
+        return [(self._judged[depth], self._accepted[depth]) for depth in sorted(self._judged)]
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens of the prompt; 0 where they are not known."""
+        if self.reported is not None and self.reported.prompt_tokens is not None:
+            return self.reported.prompt_tokens
+        return self.started.prompt_tokens if self.started else 0
 
     @property
     def seconds(self) -> dict[str, float]:
@@ -112,7 +144,7 @@ class Metrics:
             "token_ids": list(self.token_ids),
             "finish_reason": self.finish_reason,
             "usage": {
-                "prompt_tokens": started.prompt_tokens if started else 0,
+                "prompt_tokens": self.prompt_tokens,
                 "completion_tokens": len(self.token_ids),
             },
             "tau": self.tau,
@@ -137,7 +169,7 @@ class Metrics:
         if self.accept_by_depth:
             parts.append("accept " + "/".join(f"{share:.2f}" for share in self.accept_by_depth[:SHOWN_DEPTHS]))
         spent = sum(self._seconds[stage] for stage in STAGES)
-        if spent > 0:
+        if spent > 0 and self._seconds["verify"] > 0:  # a serving engine does not split its time
             shares = (f"{stage} {self._seconds[stage] / spent:.0%}" for stage in ("draft", "verify"))
             parts.append(" ".join(shares))
         if self._time_to_first_token is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from safetensors.torch import save
@@ -20,6 +20,11 @@ from eagle_chat.core.heads.spec import HeadSpec, default_taps
 from eagle_chat.core.target import Target
 from eagle_chat.training.card import card
 from eagle_chat.training.checkpoints import BEST, LAST, RunFolder
+from eagle_chat.training.speculators import speculators_config, speculators_tensors
+
+Layout = Literal["published", "speculators"]
+CHAIN = 3
+"""Drafted tokens a step, where nothing else is said."""
 
 
 def target_facts(target: Target, revision: str | None) -> dict[str, Any]:
@@ -39,11 +44,18 @@ def target_facts(target: Target, revision: str | None) -> dict[str, Any]:
     }
 
 
-def export(run: Path, out: Path, weights: str = BEST, figures: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def export(
+    run: Path,
+    out: Path,
+    weights: str = BEST,
+    figures: Mapping[str, Any] | None = None,
+    layout: Layout = "published",
+    chain: int = CHAIN,
+) -> dict[str, Any]:
     """Write the head of a run's folder into `out`; what was exported, for people.
 
-    `weights`: `BEST` by validation, or `LAST`. `figures`: results of `evaluate` for the card. UserError where the run
-    has no such weights.
+    `weights`: `BEST` by validation, or `LAST`. `figures`: results of `evaluate` for the card. `chain`: drafted tokens a
+    step, which the layout "speculators" holds. UserError where the run has no such weights.
     """
     folder = RunFolder(run)
     told = folder.read()
@@ -58,6 +70,8 @@ def export(run: Path, out: Path, weights: str = BEST, figures: Mapping[str, Any]
     spec = HeadSpec(**{**saved["spec"], "taps": tuple(saved["spec"]["taps"])})
     tensors = published_tensors(spec, saved["weights"], saved["draft_ids"], told["target"]["vocab_size"])
     config = published_config(spec, told["target"])
+    if layout == "speculators":
+        tensors, config = speculators_tensors(tensors), speculators_config(spec, config, told["target"], chain)
     write_atomic(out / "model.safetensors", save(tensors, {"format": "pt"}), PUBLIC)
     write_atomic(out / "config.json", (json.dumps(config, indent=1) + "\n"), PUBLIC)
     write_atomic(out / "README.md", card(spec, told, saved, folder.curve(), figures), PUBLIC)
@@ -106,7 +120,9 @@ def published_config(spec: HeadSpec, target: Mapping[str, Any]) -> dict[str, Any
         config["draft_vocab_size"] = spec.draft_vocab_size
         if spec.taps != default_taps(target["layers"]):  # in the config's root: id i is the input of layer i
             config["eagle_aux_hidden_state_layer_ids"] = list(spec.taps)
-        flags = {"norm_before_fc": spec.num_fc_norms > 0, "norm_output": spec.norm_output}
+        # One norm over all taps and one for each have different names in vLLM.
+        flags = {"norm_before_fc": spec.num_fc_norms == 1, "fc_norm": spec.num_fc_norms > 1}
+        flags["norm_output"] = spec.norm_output
         flags["norm_before_residual"] = spec.norm_before_residual
         config |= {name: True for name, on in flags.items() if on}
     return config

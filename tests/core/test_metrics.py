@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from eagle_chat.core.events import Committed, Finished, Started
+from eagle_chat.core.events import Committed, Finished, Reported, Started
 from eagle_chat.core.metrics import Metrics
 
 KEYS = [
@@ -126,3 +126,25 @@ def test_several_runs_add_up() -> None:
         metrics.add(event)
     assert metrics.finish_reason is None
     assert metrics.weak_head_warning is not None
+
+
+def test_reports_of_a_server_stand_in_for_cycles_and_replace_each_other() -> None:
+    metrics = Metrics()
+    piece = {"levels": [], "pieces": []}
+    for answer in range(2):
+        metrics.add(Started(0, 0, "t", None, "server", {}, {}, "vllm", "", {}))
+        metrics.add(Committed(0, [-1], ["target"], "a", 0, 0, {"prefill": 0.5}, **piece))
+        metrics.add(Reported(prompt_tokens=9))
+        metrics.add(Committed(1, [-1, -1], ["target"] * 2, "b", 0, 0, {"other": 0.5}, **piece))
+        assert metrics.prompt_tokens == 9
+        metrics.add(Reported(0, 9, 5, 15, 4, [5, 3, 1], [3, 1, 0]))
+        metrics.add(Reported(0, 9, 10, 30, 10, [10, 6, 3], [6, 3, 1]))
+        metrics.add(Finished("stop", "", 0, 3))
+        assert metrics.cycles == 10 * (answer + 1)
+    assert metrics.tau == 2.0
+    assert metrics.counts_by_depth == [(20, 12), (12, 6), (6, 2)]
+    assert metrics.drafted_tokens == 60
+    assert metrics.tokens_per_second == 4.0
+    line = metrics.stats_line()
+    assert "τ 2.00 (20 cycles)" in line
+    assert "verify" not in line
