@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from eagle_chat.cli import adjust, compare, session, stats, store, tree_view
 from eagle_chat.cli.export import export
 from eagle_chat.cli.progress import Progress
-from eagle_chat.cli.session import Conversation, Turn
 from eagle_chat.cli.text import say
+from eagle_chat.core.conversation import Conversation, Turn
 from eagle_chat.core.errors import UserError
-from eagle_chat.core.metrics import Metrics
+from eagle_chat.core.metrics import Metrics, same_text
 
 if TYPE_CHECKING:
     from eagle_chat.cli.chat import Chat
@@ -231,7 +231,7 @@ def _compare(chat: Chat, text: str) -> None:
         if runs[-1].finish_reason == "cancelled":
             break
     if chat.draws:
-        same = len(runs) == 2 and compare.same_text(runs[0], runs[1])[0]
+        same = len(runs) == 2 and same_text(runs[0], runs[1])[0]
         for metrics in runs[:1] if same else runs:
             chat.print_answer(metrics.text)
     if len(runs) == 2:

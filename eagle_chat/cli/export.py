@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from eagle_chat.cli.session import Conversation
 from eagle_chat.cli.text import clean
 from eagle_chat.core import recording
+from eagle_chat.core.conversation import Conversation
 from eagle_chat.core.errors import UserError
 from eagle_chat.core.files import write_atomic
 from eagle_chat.core.metrics import Metrics

@@ -43,8 +43,19 @@ def load_engine(config: LoadConfig) -> Engine:
     template = config.template or (entry.template if entry and not tokenizer.chat_template else None)
     chat = Chat(tokenizer, _generation_stop_ids(target.model), template)
     head, notes = (None, []) if head_name is None else _load_head(head_name, target, config)
-    label = head_name.removeprefix("asset:heads/") if head_name else None
-    return Engine(target, chat, head, label, None, notes)
+    return Engine(target, chat, head, _label(head_name), None, notes)
+
+
+def change_head(engine: Engine, name: str, config: LoadConfig) -> Engine:
+    """An engine on the same target with another head (a folder, a hub id, "none"). Errors as in `load_engine`."""
+    if name == "none":
+        return Engine(engine.target, engine.chat)
+    head, notes = _load_head(name, engine.target, config)
+    return Engine(engine.target, engine.chat, head, _label(name), None, notes)
+
+
+def _label(head_name: str | None) -> str | None:
+    return head_name.removeprefix("asset:heads/") if head_name else None
 
 
 def _is_local(name: str) -> bool:

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from eagle_chat.cli import session
-from eagle_chat.cli.session import Conversation, Saved, Turn
+from eagle_chat.cli.session import Saved
 from eagle_chat.core import recording
+from eagle_chat.core.conversation import Conversation, Turn
 from eagle_chat.core.errors import UserError
 from tests.cli.conftest import Program
 from tests.cli.test_chat import Typed, contents
