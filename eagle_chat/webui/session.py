@@ -1,0 +1,127 @@
+"""What belongs to one person (one browser tab, one API client), and the register of all of them."""
+
+from __future__ import annotations
+
+import threading
+import time
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from eagle_chat.core import recording
+from eagle_chat.core.conversation import Conversation, Turn
+from eagle_chat.core.errors import UserError
+from eagle_chat.core.recording import Run
+from eagle_chat.webui import limits
+from eagle_chat.webui.service import Job
+
+
+@dataclass
+class Session:
+    """`records`: for each turn its recording, compressed, as long as it is kept. `pending`: a question taken but not
+    yet put to the engine. `opened`: a recording that is shown instead of the conversation."""
+
+    key: str
+    conversation: Conversation = field(default_factory=Conversation)
+    records: list[bytes | None] = field(default_factory=list)
+    pending: str | None = None
+    job: Job | None = None
+    opened: list[Run] | None = None
+    last_used: float = 0.0
+    greeted: bool = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether an answer is being made or about to be."""
+        return self.job is not None or self.pending is not None
+
+    def take(self, question: str | None) -> None:
+        """Accept a question as the next one. UserError where that is not possible now."""
+        text = limits.check_text(question, limits.MESSAGE, "a question")
+        if not text.strip():
+            raise UserError("a question expected, found none: write one")
+        if self.busy:
+            raise UserError("one question at a time expected, found an answer still being made: wait or stop it")
+        if len(self.conversation.turns) >= limits.TURNS:
+            raise UserError(f"a conversation of at most {limits.TURNS} questions expected: begin a new one")
+        self.pending = text
+        self.opened = None
+
+    def take_back(self) -> str:
+        """Remove the last question with its answer; the question."""
+        if self.busy:
+            raise UserError("a finished answer expected, found one still being made: wait or stop it")
+        last = self.conversation.last
+        if last is None:
+            raise UserError("an answer expected, found none yet: ask something first")
+        self.conversation = self.conversation.before_last()
+        self.records.pop()
+        return last.question
+
+    def clear(self) -> None:
+        """Begin a new conversation."""
+        self.stop()
+        self.pending = None
+        self.conversation, self.records, self.opened = Conversation(), [], None
+
+    def stop(self) -> None:
+        """End the answer being made after its cycle."""
+        if self.job is not None:
+            self.job.stop()
+
+    def keep(self, turn: Turn) -> None:
+        """Add a finished turn; its events are packed away, and those of old turns dropped."""
+        run = Run(turn.question, turn.events)
+        packed = zlib.compress("".join(recording.lines([run])).encode()) if run.complete else None
+        turn.events = []
+        self.conversation = Conversation(self.conversation.system, [*self.conversation.turns, turn])
+        self.records.append(packed)
+        if len(self.records) > limits.KEPT_RECORDS:
+            self.records[-limits.KEPT_RECORDS - 1] = None
+
+    def runs(self) -> list[Run]:
+        """The recording that is open, else the conversation's answers as far as they are kept."""
+        if self.opened is not None:
+            return self.opened
+        packed = [record for record in self.records if record is not None]
+        return [run for record in packed for run in recording.parse(zlib.decompress(record).decode())]
+
+
+class Sessions:
+    """All sessions by key. `gone` is told the key of each that ends."""
+
+    def __init__(self, gone: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._gone, self._clock = gone, clock
+        self._sessions: dict[str, Session] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def get(self, key: str) -> Session:
+        """The session of that key, a new one the first time. UserError where there are too many."""
+        with self._lock:
+            session = self._sessions.get(key)
+            if session is None:
+                self._make_room()
+                session = self._sessions[key] = Session(key)
+            session.last_used = self._clock()
+            return session
+
+    def close(self, key: str) -> None:
+        """The person has left."""
+        session = self._sessions.pop(key, None)
+        if session is not None:
+            session.stop()
+            self._gone(key)
+
+    def _make_room(self) -> None:
+        if len(self._sessions) < limits.SESSIONS:
+            return
+        idle = [one for one in self._sessions.values() if not one.busy]
+        oldest = min(idle, key=lambda one: one.last_used, default=None)
+        if oldest is None or self._clock() - oldest.last_used < limits.IDLE_SECONDS:
+            raise UserError(
+                f"at most {limits.SESSIONS} people at once expected, found that many here: try again in a few minutes"
+            )
+        self.close(oldest.key)
