@@ -15,7 +15,7 @@ from typing import Any
 
 from eagle_chat.core.assets import asset_path
 
-SCRIPTS = ("app",)
+SCRIPTS = ("start", "model", "text", "layout", "steps", "picture", "tree", "mask", "answer", "charts", "compare", "whatif", "pay", "words", "transport", "app")
 """The parts of the program in `assets/webui/explorer`, in the order in which they are joined."""
 
 
