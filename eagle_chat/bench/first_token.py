@@ -30,12 +30,8 @@ if TYPE_CHECKING:
     from eagle_chat.core.engine import Engine
 
 Rule = Literal["coupled", "rejection", "no residual", "wrong q"]
-RULES: dict[Rule, str] = {
-    "coupled": "right: the target draws, a child that equals the draw is accepted",
-    "rejection": "right: children are accepted with p (or p/q), a refused one is taken out of the law",
-    "no residual": "wrong: a refused child stays in the law, so it gets a second chance",
-    "wrong q": "wrong: children that were not sampled are judged as if they had been, by p/q",
-}
+"""Coupled and rejection are right. "no residual": a refused child stays in the law, so that it gets a second chance.
+"wrong q": children that were a fixed choice are judged by p/q, as if they had been sampled from q."""
 LONGEST_PROMPT = 512
 """Tokens: one forward."""
 

@@ -112,6 +112,28 @@ def replay(
     raise typer.Exit(run(file, demo, speed, step, seek))
 
 
+@app.command()
+@shared_options
+def web(
+    ctx: typer.Context,
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address to serve on.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one from 7860 on.", show_default=False)
+    ] = 0,
+    auth: Annotated[str | None, typer.Option(metavar="USER:PASSWORD", help="Ask for this login.")] = None,
+    share: Annotated[
+        bool, typer.Option("--share", help="Also a public link through gradio.live; needs --auth.")
+    ] = False,
+    head: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A further draft head to choose from. May be repeated.")
+    ] = None,
+) -> None:
+    """Chat in the browser, with the draft tree of every cycle beside the answer."""
+    from eagle_chat.cli.web import run
+
+    raise typer.Exit(run(ctx.obj, host, port, auth, share, head or []))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; its exit code.
 

@@ -86,7 +86,7 @@ def answer(service: EngineService, session: Session, controls: Controls) -> Iter
         session.job = None
         kept = making.keep(session)
     notice = error_notice(failure) if failure else "" if kept else "Stopped before the answer began."
-    explorer = making.live.value() if kept else None
+    explorer = making.live.ended(session.pages()) if kept else None
     text, metrics = making.metrics.text, making.metrics
     yield Picture(transcript(session), explorer, notice, False, None if kept else question, text, metrics)
 

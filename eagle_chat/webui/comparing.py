@@ -12,11 +12,13 @@ from eagle_chat.core.conversation import Conversation
 from eagle_chat.core.errors import EagleChatError, UserError
 from eagle_chat.core.events import Event
 from eagle_chat.core.metrics import Metrics, same_text
+from eagle_chat.core.recording import Run
 from eagle_chat.webui import limits
 from eagle_chat.webui.answer_html import answer_html, figures_html
 from eagle_chat.webui.chatting import error_notice, waiting_notice
 from eagle_chat.webui.controls import Controls
 from eagle_chat.webui.decoding import answer_events
+from eagle_chat.webui.live import shown
 from eagle_chat.webui.service import EngineService, Job, Waiting
 from eagle_chat.webui.session import Session
 
@@ -39,13 +41,14 @@ class Comparison:
     notice: str = ""
     running: bool = True
     metrics: tuple[Metrics, Metrics] | None = None
+    explorer: dict[str, Any] | None = None
 
 
 def compare(
     service: EngineService, session: Session, question: str | None, ways: tuple[str, str], controls: Controls
 ) -> Iterator[Comparison]:
     """Answer `question` in both ways; the conversation is left alone."""
-    runs = (Metrics(), Metrics())
+    runs, recorded = (Metrics(), Metrics()), (Run(question), Run(question))
     names = [WAYS.get(way, way) for way in ways]  # type: ignore[call-overload]  # unknown ones are refused below
     try:
         if session.busy:
@@ -66,14 +69,19 @@ def compare(
                 for lane, event in batch:
                     at = lane
                     runs[lane].add(event)
+                    recorded[lane].events.append(event)
             yield Comparison(_lanes(names, runs, at), "", notice)
     except EagleChatError as error:
         failure = error_notice(error)
     finally:
         session.job = None
     done = runs[1].finished is not None and not failure
-    verdict = verdict_html(runs[0], runs[1], names) if done else ""
-    yield Comparison(_lanes(names, runs, None), verdict, failure, running=False, metrics=runs if done else None)
+    lanes = _lanes(names, runs, None)
+    if not done:
+        yield Comparison(lanes, "", failure, running=False)
+        return
+    explorer = shown(list(recorded), tab="compare")
+    yield Comparison(lanes, verdict_html(runs[0], runs[1], names), "", False, runs, explorer)
 
 
 def _submit(

@@ -21,6 +21,8 @@ TURNS = 100
 """Questions and answers of one conversation."""
 KEPT_RECORDS = 8
 """Newest answers of a conversation whose draft trees are kept."""
+SHOWN = 400_000
+"""Characters of recorded answers that the explorer is sent beside the newest one."""
 STATES = 4
 """Conversations whose caches stay in the memory; the others' prompts are computed again."""
 UPLOAD = 16 * 1024 * 1024
@@ -40,6 +42,6 @@ def check_text(text: str | None, most: int, what: str) -> str:
 
 def within(value: float | None, least: int, most: int, what: str) -> int:
     """`value` as a whole number from `least` to `most`; UserError where it is none."""
-    if value is None or value != value or not least <= value <= most or int(value) != value:  # noqa: PLR0124 - NaN
+    if value is None or value != value or not least <= value <= most or int(value) != value:
         raise UserError(f"{what} from {least} to {most} expected, found {value}: change it")
     return int(value)

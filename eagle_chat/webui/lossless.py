@@ -6,7 +6,7 @@ import dataclasses
 import html
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from eagle_chat.core.conversation import Conversation
 from eagle_chat.core.errors import EagleChatError, UserError
@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 
 STEP = 50
 """Draws between two pictures."""
+RULES = {
+    "coupled": "coupled (right)",
+    "rejection": "rejection (right)",
+    "no residual": "wrong on purpose: a refused draft gets a second chance",
+    "wrong q": "wrong on purpose: fixed drafts judged as if they were sampled",
+}
 
 
 @dataclass(frozen=True)
@@ -77,7 +83,7 @@ def _submit(
     temperature: float | None,
     controls: Controls,
 ) -> Job:
-    from eagle_chat.bench.first_token import RULES, FirstTokens
+    from eagle_chat.bench.first_token import FirstTokens
 
     if rule not in RULES:
         raise UserError(f"one of {', '.join(RULES)} expected, found {rule!r}: choose one of these")
@@ -102,13 +108,6 @@ def _submit(
         yield {**first.result(), "wanted": count}
 
     return service.submit(session.key, work)
-
-
-def rules() -> tuple[str, ...]:
-    """The names of the rules, the right ones first."""
-    from eagle_chat.bench.first_token import Rule
-
-    return get_args(Rule)
 
 
 def picture_html(result: dict[str, Any], rule: str) -> str:

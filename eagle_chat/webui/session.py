@@ -13,17 +13,26 @@ from eagle_chat.core.conversation import Conversation, Turn
 from eagle_chat.core.errors import UserError
 from eagle_chat.core.recording import Run
 from eagle_chat.webui import limits
+from eagle_chat.webui.live import run_json
 from eagle_chat.webui.service import Job
+
+
+@dataclass(frozen=True)
+class Record:
+    """An answer's recording: its lines, compressed, and what the explorer is told of the run, as JSON."""
+
+    packed: bytes
+    page: str
 
 
 @dataclass
 class Session:
-    """`records`: for each turn its recording, compressed, as long as it is kept. `pending`: a question taken but not
+    """`records`: for each turn its recording, as long as it is kept. `pending`: a question taken but not
     yet put to the engine. `opened`: a recording that is shown instead of the conversation."""
 
     key: str
     conversation: Conversation = field(default_factory=Conversation)
-    records: list[bytes | None] = field(default_factory=list)
+    records: list[Record | None] = field(default_factory=list)
     pending: str | None = None
     job: Job | None = None
     opened: list[Run] | None = None
@@ -72,10 +81,10 @@ class Session:
     def keep(self, turn: Turn) -> None:
         """Add a finished turn; its events are packed away, and those of old turns dropped."""
         run = Run(turn.question, turn.events)
-        packed = zlib.compress("".join(recording.lines([run])).encode()) if run.complete else None
         turn.events = []
         self.conversation = Conversation(self.conversation.system, [*self.conversation.turns, turn])
-        self.records.append(packed)
+        packed = zlib.compress("".join(recording.lines([run])).encode())
+        self.records.append(Record(packed, run_json(run)))
         if len(self.records) > limits.KEPT_RECORDS:
             self.records[-limits.KEPT_RECORDS - 1] = None
 
@@ -83,8 +92,17 @@ class Session:
         """The recording that is open, else the conversation's answers as far as they are kept."""
         if self.opened is not None:
             return self.opened
-        packed = [record for record in self.records if record is not None]
-        return [run for record in packed for run in recording.parse(zlib.decompress(record).decode())]
+        kept = [record for record in self.records if record is not None]
+        return [run for record in kept for run in recording.parse(zlib.decompress(record.packed).decode())]
+
+    def pages(self) -> list[str]:
+        """The newest answers for the explorer, as many as are quickly sent; the last one in any case."""
+        chosen: list[str] = []
+        for record in reversed(self.records):
+            if record is None or (chosen and sum(map(len, chosen)) + len(record.page) > limits.SHOWN):
+                break
+            chosen.insert(0, record.page)
+        return chosen
 
 
 class Sessions:

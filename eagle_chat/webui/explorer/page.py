@@ -15,7 +15,24 @@ from typing import Any
 
 from eagle_chat.core.assets import asset_path
 
-SCRIPTS = ("start", "model", "text", "layout", "steps", "picture", "tree", "mask", "answer", "charts", "compare", "whatif", "pay", "words", "transport", "app")
+SCRIPTS = (
+    "start",
+    "model",
+    "text",
+    "layout",
+    "steps",
+    "picture",
+    "tree",
+    "mask",
+    "answer",
+    "charts",
+    "compare",
+    "whatif",
+    "pay",
+    "words",
+    "transport",
+    "app",
+)
 """The parts of the program in `assets/webui/explorer`, in the order in which they are joined."""
 
 
