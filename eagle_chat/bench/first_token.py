@@ -18,7 +18,7 @@ from torch import Tensor
 
 from eagle_chat.bench.law import LawTest
 from eagle_chat.core import masks, sampling
-from eagle_chat.core.config import SamplingConfig, TreeConfig
+from eagle_chat.core.config import SamplingConfig, TreeConfig, VerifyRule
 from eagle_chat.core.drafting import DraftInput, SampledChildren
 from eagle_chat.core.errors import UserError
 from eagle_chat.core.policies import resolve
@@ -94,7 +94,7 @@ class FirstTokens:
     @torch.inference_mode()
     def draw(self, seed: int, rule: Rule) -> int:
         """The token after the root with this seed; it is counted."""
-        right = "coupled" if rule == "coupled" else "rejection"
+        right: VerifyRule = "coupled" if rule == "coupled" else "rejection"
         config = dataclasses.replace(self._config, seed=seed, verify=right)
         tree = self._fixed
         if self._policy.samples_children and rule in ("rejection", "no residual"):
@@ -138,7 +138,7 @@ class FirstTokens:
         often = [token for token, _ in self.counts.most_common(shown)]
         chosen = sorted({*likely, *often}, key=lambda token: -float(self.law[token]))[:shown]
         children = set(self._fixed.tokens[1:])
-        rows = [
+        rows: list[dict[str, Any]] = [
             {
                 "text": self._engine.chat.token_text(token),
                 "p": float(self.law[token]),

@@ -7,7 +7,7 @@ on the page.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 import gradio as gr
 
@@ -20,7 +20,6 @@ from eagle_chat.webui.parts import status_html
 from eagle_chat.webui.service import EngineService, Status
 from eagle_chat.webui.session import Session, Sessions
 
-T = TypeVar("T")
 LARGEST_SEED = 2**31
 
 
@@ -105,9 +104,13 @@ class Handlers:
             yield _chat_outputs(picture, picture.running != was_running)
             was_running = picture.running
 
-    def stop(self, request: gr.Request) -> Any:
+    def stop(self, request: gr.Request) -> str:
         """End what is being made after its cycle: notice."""
-        return self._guarded(request, lambda session: session.stop() or "Stopping after this cycle …")
+        try:
+            self.session(request).stop()
+        except EagleChatError as error:
+            return error_notice(error)
+        return "Stopping after this cycle …"
 
     def undo(self, request: gr.Request) -> tuple[Any, Any, Any]:
         """Remove the last question and answer: input, transcript, notice."""
@@ -195,14 +198,8 @@ class Handlers:
             yield one.picture, one.notice, _button(not one.running), _button(one.running)
 
     def leave(self, request: gr.Request) -> None:
-        """The tab was closed."""
-        self._sessions.close(key_of(request))
-
-    def _guarded(self, request: gr.Request, act: Callable[[Session], T]) -> T | str:
-        try:
-            return act(self.session(request))
-        except EagleChatError as error:
-            return error_notice(error)
+        """The tab was closed, or its connection was lost."""
+        self._sessions.leave(key_of(request))
 
 
 def _chat_outputs(picture: Picture, switched: bool) -> tuple[Any, ...]:

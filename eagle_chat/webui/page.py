@@ -7,7 +7,7 @@ from typing import Any
 import gradio as gr
 
 from eagle_chat.webui import limits, lossless, recordings
-from eagle_chat.webui.api import add_endpoints
+from eagle_chat.webui.api import Endpoints
 from eagle_chat.webui.comparing import WAYS
 from eagle_chat.webui.controls import OWN_HEAD, Controls
 from eagle_chat.webui.handlers import Handlers
@@ -26,15 +26,15 @@ QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibil
 STREAM: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "concurrency_limit": None}
 """The queue is the service's own: it knows whose turn it is, and tells."""
 WELCOME = """<div class="ec-welcome"><h2>Ask something, and watch how the answer is drafted.</h2>
-<p>A small <b>draft head</b> guesses several next tokens as a tree. The model checks the whole tree in one pass and keeps
-what it would have said itself. So the text is the model's own, in fewer passes.</p>
+<p>A small <b>draft head</b> guesses several next tokens as a tree. The model checks the whole tree in one pass and
+keeps what it would have said itself. So the text is the model's own, in fewer passes.</p>
 <p>The picture beside this shows it cycle by cycle. It holds a recorded answer until you ask.</p></div>"""
 HEADER = f"""<header class="ec-head"><h1>{TITLE}</h1><p>speculative decoding you can watch</p></header>"""
 COMPARE_HINT = """<p class="ec-hint">The same question and seed, answered twice from nothing, one after the other. The
-texts must be the same, token for token; the number of passes is not. Temperature, seed and tree are those of the chat's
-settings.</p>"""
-LOSSLESS_HINT = """<p class="ec-hint">“Lossless” is a claim about chances: with the draft, every token must be as likely as
-without it. Here the token after the same beginning is drawn many times, each time with another seed, and counted beside
+texts must be the same, token for token; the number of passes is not. Temperature, seed and tree are those of the
+chat's settings.</p>"""
+LOSSLESS_HINT = """<p class="ec-hint">“Lossless” is a claim about chances: with the draft, every token must be as
+likely as without it. Here the token after the same beginning is drawn many times, each time with another seed, and counted beside
 the probability that the model itself gives it. Choose a rule that is wrong on purpose to see the test fail. Tree and
 policy are those of the chat's settings.</p>"""
 
@@ -42,6 +42,7 @@ policy are those of the chat's settings.</p>"""
 def build(service: EngineService, handlers: Handlers, defaults: Controls) -> Any:
     """The whole page as a Gradio app, not yet served."""
     with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True, delete_cache=(600, 600)) as page:
+        Endpoints(service, handlers, defaults).declare()  # first, so that the names are theirs
         with gr.Row(elem_classes="ec-top"):
             with gr.Column(scale=5, min_width=260):
                 fixed(HEADER)
@@ -60,7 +61,6 @@ def build(service: EngineService, handlers: Handlers, defaults: Controls) -> Any
         gr.Timer(1.5).tick(handlers.status, outputs=outputs, **QUIET)
         page.load(handlers.status, outputs=outputs, **QUIET)
         page.unload(handlers.leave)
-        add_endpoints(service, handlers, defaults)
     return page
 
 

@@ -28,7 +28,8 @@ class Record:
 @dataclass
 class Session:
     """`records`: for each turn its recording, as long as it is kept. `pending`: a question taken but not
-    yet put to the engine. `opened`: a recording that is shown instead of the conversation."""
+    yet put to the engine. `opened`: a recording that is shown instead of the conversation. `left`: whether the connection
+    was lost; it may have been for a moment."""
 
     key: str
     conversation: Conversation = field(default_factory=Conversation)
@@ -37,6 +38,7 @@ class Session:
     job: Job | None = None
     opened: list[Run] | None = None
     last_used: float = 0.0
+    left: bool = False
     greeted: bool = False
 
     @property
@@ -123,23 +125,23 @@ class Sessions:
             if session is None:
                 self._make_room()
                 session = self._sessions[key] = Session(key)
-            session.last_used = self._clock()
+            session.last_used, session.left = self._clock(), False
             return session
 
-    def close(self, key: str) -> None:
-        """The person has left."""
-        session = self._sessions.pop(key, None)
-        if session is not None:
-            session.stop()
-            self._gone(key)
+    def leave(self, key: str) -> None:
+        """The connection was lost. A sleeping laptop comes back, so the session only is the first to make room."""
+        session = self._sessions.get(key)
+        if session is not None and not session.busy:
+            session.left = True
 
     def _make_room(self) -> None:
         if len(self._sessions) < limits.SESSIONS:
             return
         idle = [one for one in self._sessions.values() if not one.busy]
-        oldest = min(idle, key=lambda one: one.last_used, default=None)
-        if oldest is None or self._clock() - oldest.last_used < limits.IDLE_SECONDS:
+        oldest = min(idle, key=lambda one: (not one.left, one.last_used), default=None)
+        if oldest is None or not (oldest.left or self._clock() - oldest.last_used >= limits.IDLE_SECONDS):
             raise UserError(
                 f"at most {limits.SESSIONS} people at once expected, found that many here: try again in a few minutes"
             )
-        self.close(oldest.key)
+        del self._sessions[oldest.key]
+        self._gone(oldest.key)
