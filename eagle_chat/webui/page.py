@@ -34,9 +34,9 @@ COMPARE_HINT = """<p class="ec-hint">The same question and seed, answered twice 
 texts must be the same, token for token; the number of passes is not. Temperature, seed and tree are those of the
 chat's settings.</p>"""
 LOSSLESS_HINT = """<p class="ec-hint">“Lossless” is a claim about chances: with the draft, every token must be as
-likely as without it. Here the token after the same beginning is drawn many times, each time with another seed, and counted beside
-the probability that the model itself gives it. Choose a rule that is wrong on purpose to see the test fail. Tree and
-policy are those of the chat's settings.</p>"""
+likely as without it. Here the token after the same beginning is drawn many times, each time with another seed,
+and counted beside the probability that the model itself gives it. Choose a rule that is wrong on purpose to see
+the test fail. Tree and policy are those of the chat's settings.</p>"""
 
 
 def build(service: EngineService, handlers: Handlers, defaults: Controls) -> Any:

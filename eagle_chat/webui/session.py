@@ -27,9 +27,9 @@ class Record:
 
 @dataclass
 class Session:
-    """`records`: for each turn its recording, as long as it is kept. `pending`: a question taken but not
-    yet put to the engine. `opened`: a recording that is shown instead of the conversation. `left`: whether the connection
-    was lost; it may have been for a moment."""
+    """`records`: for each turn its recording, as long as it is kept. `pending`: a question taken but not yet put to the
+    engine. `opened`: a recording that is shown instead of the conversation. `left`: whether the connection was lost;
+    it may have been for a moment."""
 
     key: str
     conversation: Conversation = field(default_factory=Conversation)
