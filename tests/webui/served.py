@@ -15,7 +15,7 @@ HOSTILE = (
     "<think>x</think> List<String> <b>hi</b> <script>window.hacked=1</script> <img src=x onerror='hacked=1'> ${1+1}"
 )
 """What CASE 33 asks for, and a little more; without a blank that Markdown would take away."""
-WAIT = 60.0
+WAIT = 240.0
 """Seconds after which a test gives up: the machine may be busy."""
 
 
