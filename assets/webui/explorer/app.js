@@ -1,7 +1,13 @@
 // The whole explorer: what is shown, where in the story it stands, and what moves it.
 
 const STEP_MILLISECONDS = 1900;
-const TABS = [["mask", "Attention mask"], ["charts", "Charts"], ["compare", "Compare"], ["pay", "Does it pay?"], ["help", "How to read this"]];
+const TABS = [
+  ["mask", "Attention mask"],
+  ["charts", "Charts"],
+  ["compare", "Compare"],
+  ["pay", "Does it pay?"],
+  ["help", "How to read this"],
+];
 
 class Explorer {
   constructor(element, data, options) {
@@ -30,26 +36,79 @@ class Explorer {
     this.failure.hidden = true;
     this.legend = make("div", { class: "ee-legend ee-tree-legend" });
     this.controls = new Transport(this);
-    this.stop = watchTheme(this.host, this.options.theme ?? "auto", (dark) => (this.root.dataset.theme = dark ? "dark" : "light"));
+    this.stop = watchTheme(
+      this.host,
+      this.options.theme ?? "auto",
+      (dark) => (this.root.dataset.theme = dark ? "dark" : "light"),
+    );
     this.root = make(
-      "section", { class: "ee", "aria-label": "Draft-tree explorer", onkeydown: (event) => this.press(event) },
-      make("header", { class: "ee-head" }, make(level, { class: "ee-title" }, this.options.title ?? "How this answer was drafted"), this.picker, this.about),
+      "section",
+      { class: "ee", "aria-label": "Draft-tree explorer", onkeydown: (event) => this.press(event) },
+      make(
+        "header",
+        { class: "ee-head" },
+        make(level, { class: "ee-title" }, this.options.title ?? "How this answer was drafted"),
+        this.picker,
+        this.about,
+        this.options.standalone ? this.themeButton() : null,
+      ),
       this.options.standalone ? make("p", { class: "ee-intro" }, INTRODUCTION) : null,
       this.failure,
-      this.body = make(
-        "div", { class: "ee-body" }, this.answer.element, this.controls.element,
-        make("div", { class: "ee-main" }, this.tree.element, make("aside", { class: "ee-side", "aria-label": "What happens here" }, this.stepTitle, this.paragraph, this.legend)),
+      (this.body = make(
+        "div",
+        { class: "ee-body" },
+        this.answer.element,
+        this.controls.element,
+        make(
+          "div",
+          { class: "ee-main" },
+          this.tree.element,
+          make(
+            "aside",
+            { class: "ee-side", "aria-label": "What happens here" },
+            this.stepTitle,
+            this.paragraph,
+            this.legend,
+          ),
+        ),
         this.tabs(),
-      ),
+      )),
     );
     this.stop.start();
     replace(this.host, this.root);
   }
 
+  themeButton() {
+    const toggle = () => {
+      this.stop.end();
+      this.root.dataset.theme = this.root.dataset.theme === "dark" ? "light" : "dark";
+    };
+    return make(
+      "button",
+      { type: "button", class: "ee-theme", "aria-label": "Light or dark", title: "Light or dark", onclick: toggle },
+      "◐",
+    );
+  }
+
   tabs() {
-    this.tabButtons = TABS.map(([key, name]) => make("button", { type: "button", role: "tab", id: newId(key), "data-tab": key, onclick: () => this.open(key) }, name));
+    this.tabButtons = TABS.map(([key, name]) =>
+      make(
+        "button",
+        { type: "button", role: "tab", id: newId(key), "data-tab": key, onclick: () => this.open(key) },
+        name,
+      ),
+    );
     this.panel = make("div", { class: "ee-panel", role: "tabpanel", id: newId("panel"), tabindex: "-1" });
-    const list = make("div", { class: "ee-tabs", role: "tablist", "aria-label": "More about this run", onkeydown: (event) => this.turn(event) }, this.tabButtons);
+    const list = make(
+      "div",
+      {
+        class: "ee-tabs",
+        role: "tablist",
+        "aria-label": "More about this run",
+        onkeydown: (event) => this.turn(event),
+      },
+      this.tabButtons,
+    );
     for (const button of this.tabButtons) button.setAttribute("aria-controls", this.panel.id);
     return make("div", { class: "ee-more" }, list, this.panel);
   }
@@ -66,7 +125,10 @@ class Explorer {
     const { runs } = this.model;
     this.compare.right = undefined;
     this.compare.left = undefined;
-    replace(this.picker, runs.map((run, place) => make("option", { value: place }, runName(run, place))));
+    replace(
+      this.picker,
+      runs.map((run, place) => make("option", { value: place }, runName(run, place))),
+    );
     this.picker.hidden = runs.length < 2;
     if (!runs.length) {
       this.fail(new Error("Nothing is recorded yet."));
@@ -124,14 +186,19 @@ class Explorer {
       return;
     }
     const first = run.cycles.findIndex((cycle) => cycle.n > 0);
-    this.goTo(this.following ? run.cycles.length - 1 : Math.max(first, 0), this.following ? Infinity : 0, this.following);
+    this.goTo(
+      this.following ? run.cycles.length - 1 : Math.max(first, 0),
+      this.following ? Infinity : 0,
+      this.following,
+    );
   }
 
   // Stand at a step of a cycle; Infinity is its last step. `following`: whoever goes back no longer follows.
   goTo(cycle, step, following = false) {
     const { run } = this;
     this.at.cycle = clamp(cycle, 0, run.cycles.length - 1);
-    this.following = Boolean(this.options.live) && (following || (this.at.cycle === run.cycles.length - 1 && step === Infinity));
+    this.following =
+      Boolean(this.options.live) && (following || (this.at.cycle === run.cycles.length - 1 && step === Infinity));
     this.steps = stepsOf(run, this.cycle);
     this.at.step = clamp(step, 0, this.steps.length - 1);
     this.render();
@@ -163,7 +230,10 @@ class Explorer {
     const { tree } = cycle;
     this.tree.element.classList.toggle("ee-empty", !tree);
     if (!tree) {
-      const words = cycle.n === 0 ? "The first token comes from the prompt alone. Drafting begins after it." : "No draft tree was recorded in this cycle.";
+      const words =
+        cycle.n === 0
+          ? "The first token comes from the prompt alone. Drafting begins after it."
+          : "No draft tree was recorded in this cycle.";
       this.tree.element.dataset.words = words;
       replace(this.legend);
       return;
@@ -191,7 +261,13 @@ class Explorer {
     if (tab === "mask") this.mask.show(run, cycle);
     if (tab === "compare") this.compare.show(this.model.runs, this.at.run);
     if (tab === "pay") this.pay.show(this.model.runs, run, this.model.costs);
-    const elements = { mask: () => this.mask.element, compare: () => this.compare.element, pay: () => this.pay.element, charts: () => chartsOf(run, this.at.cycle, (index) => this.goTo(index, Infinity)), help: () => help() };
+    const elements = {
+      mask: () => this.mask.element,
+      compare: () => this.compare.element,
+      pay: () => this.pay.element,
+      charts: () => chartsOf(run, this.at.cycle, (index) => this.goTo(index, Infinity)),
+      help: () => help(),
+    };
     const element = tab === "help" && shown ? shown : elements[tab]();
     this.panel.dataset.tab = tab;
     if (element !== shown) replace(this.panel, element);
@@ -229,7 +305,12 @@ class Explorer {
 const EagleExplorer = {
   mount(element, data, options = {}) {
     const explorer = new Explorer(element, data, options);
-    if (options.standalone) document.addEventListener("keydown", (event) => event.target === document.body && explorer.press(event));
-    return { update: (next) => explorer.update(next), push: (cycle) => explorer.push(cycle), destroy: () => explorer.destroy() };
+    if (options.standalone)
+      document.addEventListener("keydown", (event) => event.target === document.body && explorer.press(event));
+    return {
+      update: (next) => explorer.update(next),
+      push: (cycle) => explorer.push(cycle),
+      destroy: () => explorer.destroy(),
+    };
   },
 };

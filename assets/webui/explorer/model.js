@@ -154,9 +154,21 @@ function readTree(raw, table, where) {
     const steps = id ? raw.q[id - 1] : 0;
     const value = raw.value && id ? raw.value[id - 1] : (parent ? parent.steps : 0) + (steps ?? 0);
     const node = {
-      id, parent, children: [], depth: parent ? parent.depth + 1 : 0, text: text(raw.token[id]),
-      token: table.ids[raw.token[id]], q: log(steps), steps: value, value: log(value), slot: -1, p: null,
-      rank: parent ? (raw.rank ? raw.rank[id - 1] : parent.children.length) : 0, status: null, choice: null, u: null,
+      id,
+      parent,
+      children: [],
+      depth: parent ? parent.depth + 1 : 0,
+      text: text(raw.token[id]),
+      token: table.ids[raw.token[id]],
+      q: log(steps),
+      steps: value,
+      value: log(value),
+      slot: -1,
+      p: null,
+      rank: parent ? (raw.rank ? raw.rank[id - 1] : parent.children.length) : 0,
+      status: null,
+      choice: null,
+      u: null,
     };
     if (parent) parent.children.push(node);
     nodes.push(node);

@@ -4,7 +4,8 @@ const LONGEST_LABEL = 14;
 const SIGNS = { "\n": "⏎", "\r": "␍", "\t": "⇥", "\u00a0": "⍽", "\u200b": "∅" };
 // Signs that turn the direction of the text around them would garble a label.
 const CONTROL = /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
-const WIDE = /[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe4f\uff00-\uff60\u{1f000}-\u{1faff}\u{20000}-\u{3fffd}]/u;
+const WIDE =
+  /[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe4f\uff00-\uff60\u{1f000}-\u{1faff}\u{20000}-\u{3fffd}]/u;
 
 function controlPicture(sign) {
   if (SIGNS[sign]) return SIGNS[sign];
@@ -46,9 +47,15 @@ function label(text, longest = LONGEST_LABEL) {
   return `${kept}…`;
 }
 
+// The sign for a blank steps back: most tokens begin with one. `element` is make or draw, `name` span or tspan.
+function labelSpans(shown, element = draw, name = "tspan") {
+  const blanks = /^␣+/.exec(shown);
+  return blanks ? [element(name, { class: "ee-blank" }, blanks[0]), shown.slice(blanks[0].length)] : [shown];
+}
+
 // A token within a sentence.
 function tokenChip(text) {
-  return make("span", { class: "ee-token" }, label(text, 24));
+  return make("span", { class: "ee-token" }, labelSpans(label(text, 24), make, "span"));
 }
 
 // A token for those who hear it.

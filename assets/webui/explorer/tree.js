@@ -21,11 +21,15 @@ class TreeView {
   }
 
   controls() {
-    const button = (name, text, action) => make("button", { type: "button", "aria-label": name, title: name, onclick: action }, text);
+    const button = (name, text, action) =>
+      make("button", { type: "button", "aria-label": name, title: name, onclick: action }, text);
     return make(
-      "div", { class: "ee-zoom", role: "group", "aria-label": "Zoom" },
-      button("Zoom out", "−", () => this.zoom(-1)), button("Fit the whole tree", "Fit", () => this.fit()),
+      "div",
+      { class: "ee-zoom", role: "group", "aria-label": "Zoom" },
+      button("Zoom out", "−", () => this.zoom(-1)),
+      button("Fit the whole tree", "Fit", () => this.fit()),
       button("Zoom in", "+", () => this.zoom(1)),
+      document.fullscreenEnabled ? button("Full screen", "⛶", () => this.fill()) : null,
     );
   }
 
@@ -58,7 +62,6 @@ class TreeView {
     this.edges.replaceChildren();
     for (const item of this.view.items) {
       const look = lookOf(item, tree, step);
-      if (!look) continue;
       item.look = look;
       seen.add(item.key);
       this.drawNode(item, look);
@@ -70,8 +73,8 @@ class TreeView {
         this.elements.delete(key);
       }
     }
-    if (!seen.has(this.focused)) this.focused = "n0";
-    this.shown = this.view.items.filter((item) => seen.has(item.key));
+    this.shown = this.view.items.filter((item) => item.look.look !== "ghost");
+    if (!this.shown.some((item) => item.key === this.focused)) this.focused = "n0";
     this.rove();
     this.resize(changed);
   }
@@ -81,35 +84,55 @@ class TreeView {
     const width = size.widths[item.column];
     let element = this.elements.get(item.key);
     if (!element) {
-      element = draw("g", { role: "treeitem", "data-key": item.key, tabindex: "-1" });
+      element = draw("g", { "data-key": item.key });
       this.elements.set(item.key, element);
       this.boxes.append(element);
     }
     element.setAttribute("class", `ee-node ee-${look.look}${look.faint ? " ee-faint" : ""}`);
-    element.setAttribute("aria-level", String(item.column + 1));
-    element.setAttribute("aria-label", spokenNode(item, this.tree, this.step, look));
+    if (look.look === "ghost") {
+      for (const name of ["role", "aria-level", "aria-label", "tabindex"]) element.removeAttribute(name);
+      element.setAttribute("aria-hidden", "true");
+    } else {
+      element.removeAttribute("aria-hidden");
+      element.setAttribute("role", "treeitem");
+      element.setAttribute("aria-level", String(item.column + 1));
+      element.setAttribute("aria-label", spokenNode(item, this.tree, look));
+    }
     element.style.transform = `translate(${size.lefts[item.column]}px, ${boxTop(item.row)}px)`;
+    if (look.look === "ghost") {
+      element.replaceChildren(draw("rect", { class: "ee-box", width, height: BOX, rx: 6 }));
+      return;
+    }
     const round = look.look === "bonus" || look.look === "folded" ? BOX / 2 : look.look === "root" ? 3 : 6;
     const number = look.number === null ? "" : shortProbability(look.number);
     const share = look.number === null ? 0 : clamp(look.number, 0, 1);
     element.replaceChildren(
       draw("rect", { class: "ee-box", width, height: BOX, rx: round }),
-      look.number === null ? "" : draw("rect", { class: "ee-bar", x: 6, y: BOX - 4, height: 2, width: (width - 12) * share, rx: 1 }),
+      look.number === null
+        ? ""
+        : draw("rect", { class: "ee-bar", x: 6, y: BOX - 4, height: 2, width: (width - 12) * share, rx: 1 }),
       draw("text", { class: "ee-sign", x: 13, y: 16.5, "text-anchor": "middle" }, LOOKS[look.look].sign),
-      draw("text", { class: "ee-label", x: look.look === "folded" ? 10 : 23, y: 16.5 }, item.label),
+      draw("text", { class: "ee-label", x: look.look === "folded" ? 10 : 23, y: 16.5 }, labelSpans(item.label)),
       draw("text", { class: "ee-number", x: width - 7, y: 16, "text-anchor": "end" }, number),
     );
   }
 
   drawEdge(item, look) {
     const accepted = look.look === "accepted" || look.look === "bonus";
-    const kind = accepted ? " ee-taken" : look.look === "dropped" || look.look === "folded" || look.faint ? " ee-weak" : "";
+    const kind = accepted
+      ? " ee-taken"
+      : look.look === "ghost"
+        ? " ee-to-come"
+        : look.look === "dropped" || look.look === "folded"
+          ? " ee-weak"
+          : "";
     this.edges.append(draw("path", { class: `ee-edge${kind}`, d: edgePath(this.view.size, item.above, item) }));
   }
 
   // One node can be reached with the tab key; arrow keys go on from there.
   rove() {
-    for (const [key, element] of this.elements) element.setAttribute("tabindex", key === this.focused ? "0" : "-1");
+    for (const { key } of this.shown)
+      this.elements.get(key).setAttribute("tabindex", key === this.focused ? "0" : "-1");
   }
 
   enter(element) {
@@ -120,7 +143,7 @@ class TreeView {
   }
 
   look(element) {
-    const item = element ? this.view.items.find((one) => one.key === element.dataset.key) : null;
+    const item = element ? this.shown.find((one) => one.key === element.dataset.key) : null;
     if (item) this.showTip(item, element);
     else this.hideTip();
     this.mark(item ? item.node : null);
@@ -139,8 +162,17 @@ class TreeView {
     const title = item.node && !item.folded ? item.node.text : item.folded ? item.label : this.tree.bonus;
     replace(
       this.tip,
-      make("p", { class: "ee-tip-title" }, make("span", { class: "ee-token" }, item.folded ? title : label(title, 40)), ` ${statusWord(item, item.look)}`),
-      make("dl", {}, rows.map(([name, value, why]) => [make("dt", {}, name), make("dd", {}, make("b", {}, value), ` ${why}`)])),
+      make(
+        "p",
+        { class: "ee-tip-title" },
+        make("span", { class: "ee-token" }, item.folded ? title : label(title, 40)),
+        ` ${LOOKS[item.look.look].word}`,
+      ),
+      make(
+        "dl",
+        {},
+        rows.map(([name, value, why]) => [make("dt", {}, name), make("dd", {}, make("b", {}, value), ` ${why}`)]),
+      ),
     );
     this.tip.hidden = false;
     const box = element.getBoundingClientRect();
@@ -158,7 +190,13 @@ class TreeView {
 
   press(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const keys = { "+": () => this.zoom(1), "=": () => this.zoom(1), "-": () => this.zoom(-1), 0: () => this.fit(), Escape: () => this.hideTip() };
+    const keys = {
+      "+": () => this.zoom(1),
+      "=": () => this.zoom(1),
+      "-": () => this.zoom(-1),
+      0: () => this.fit(),
+      Escape: () => this.hideTip(),
+    };
     const go = keys[event.key] ?? this.moves(event.key);
     if (!go) return;
     event.preventDefault();
@@ -168,10 +206,16 @@ class TreeView {
 
   moves(key) {
     const here = this.shown.find((item) => item.key === this.focused);
-    const visibleChild = here && here.children.find((item) => this.elements.has(item.key));
+    const visibleChild = here && here.children.find((item) => this.shown.includes(item));
     const column = this.shown.filter((item) => here && item.column === here.column).sort((a, b) => a.row - b.row);
     const place = column.indexOf(here);
-    const to = { ArrowRight: visibleChild, ArrowLeft: here && here.above, ArrowUp: column[place - 1], ArrowDown: column[place + 1], Home: this.shown[0] };
+    const to = {
+      ArrowRight: visibleChild,
+      ArrowLeft: here && here.above,
+      ArrowUp: column[place - 1],
+      ArrowDown: column[place + 1],
+      Home: this.shown[0],
+    };
     if (!(key in to)) return null;
     return () => to[key] && this.elements.get(to[key].key).focus();
   }
@@ -194,18 +238,33 @@ class TreeView {
   }
 
   zoom(direction) {
-    const next = direction > 0 ? ZOOMS.find((zoom) => zoom > this.used + 0.01) : ZOOMS.filter((zoom) => zoom < this.used - 0.01).pop();
+    const next =
+      direction > 0
+        ? ZOOMS.find((zoom) => zoom > this.used + 0.01)
+        : ZOOMS.filter((zoom) => zoom < this.used - 0.01).pop();
     if (!next) return;
     const { pane } = this;
-    const centre = [(pane.scrollLeft + pane.clientWidth / 2) / this.used, (pane.scrollTop + pane.clientHeight / 2) / this.used];
+    const centre = [
+      (pane.scrollLeft + pane.clientWidth / 2) / this.used,
+      (pane.scrollTop + pane.clientHeight / 2) / this.used,
+    ];
     this.scale = next;
     this.resize();
-    Object.assign(pane, { scrollLeft: centre[0] * next - pane.clientWidth / 2, scrollTop: centre[1] * next - pane.clientHeight / 2 });
+    Object.assign(pane, {
+      scrollLeft: centre[0] * next - pane.clientWidth / 2,
+      scrollTop: centre[1] * next - pane.clientHeight / 2,
+    });
   }
 
   fit() {
     this.scale = Math.min(this.fitting(), 1.6);
     this.resize(true);
+  }
+
+  // The whole explorer on the whole screen, for a lecture hall; the same button goes back.
+  fill() {
+    if (document.fullscreenElement) document.exitFullscreen();
+    else this.element.closest(".ee").requestFullscreen();
   }
 
   wheel(event) {
