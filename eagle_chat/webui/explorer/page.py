@@ -15,7 +15,24 @@ from typing import Any
 
 from eagle_chat.core.assets import asset_path
 
-SCRIPTS = ("start", "model", "text", "layout", "steps", "picture", "tree", "mask", "answer", "charts", "compare", "whatif", "pay", "words", "transport", "app")
+SCRIPTS = (
+    "start",
+    "model",
+    "text",
+    "layout",
+    "steps",
+    "picture",
+    "tree",
+    "mask",
+    "answer",
+    "charts",
+    "compare",
+    "whatif",
+    "pay",
+    "words",
+    "transport",
+    "app",
+)
 """The parts of the program in `assets/webui/explorer`, in the order in which they are joined."""
 
 
@@ -38,6 +55,7 @@ def html_page(data: dict[str, Any], title: str = "A draft tree, cycle by cycle")
     )
     policy = f"default-src 'none'; style-src {_hash(css)}; script-src {_hash(program)}; base-uri 'none'"
     return f"""<!doctype html>
+<!-- eagle-chat: a recorded answer with its draft trees -->
 <html lang="en">
 <head>
 <meta charset="utf-8">
