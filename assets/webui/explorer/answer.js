@@ -48,7 +48,12 @@ class AnswerView {
       group.classList.toggle("ee-now", place === index && committed);
       group.classList.toggle("ee-later", place > index || (place === index && !committed));
     });
-    const group = this.groups[index];
+    window.cancelAnimationFrame(this.frame);
+    this.frame = window.requestAnimationFrame(() => this.reveal(this.groups[index]));
+  }
+
+  // Scroll the answer, and only it, so that a cycle's tokens can be seen. Done once the page has been laid out.
+  reveal(group) {
     if (!group || !this.text.clientHeight) return;
     const top = group.offsetTop - this.text.offsetTop;
     const { scrollTop, clientHeight } = this.text;

@@ -1,21 +1,12 @@
 // The whole explorer: what is shown, where in the story it stands, and what moves it.
 
 const STEP_MILLISECONDS = 1900;
-const TABS = [
-  ["mask", "Attention mask"],
-  ["charts", "Charts"],
-  ["compare", "Compare"],
-  ["pay", "Does it pay?"],
-  ["help", "How to read this"],
-];
-
 class Explorer {
   constructor(element, data, options) {
     this.host = element;
     this.options = options;
     this.at = { run: 0, cycle: 0, step: 0 };
     this.following = Boolean(options.live);
-    this.tab = options.tab ?? "mask";
     this.views = new WeakMap();
     this.build();
     this.update(data);
@@ -27,7 +18,23 @@ class Explorer {
     this.mask = new MaskView((node) => this.tree.mark(node));
     this.answer = new AnswerView((index) => this.goTo(index, Infinity));
     this.compare = new CompareView();
-    this.pay = new PayView();
+    this.panels = new Panels(
+      this.options.tab,
+      {
+        mask: this.mask,
+        charts: new ChartsView((index) => this.goTo(index, Infinity)),
+        compare: this.compare,
+        pay: new PayView(),
+        help: { element: help(), show() {} },
+      },
+      () => ({
+        runs: this.model.runs,
+        costs: this.model.costs,
+        place: this.at.run,
+        run: this.run,
+        index: this.at.cycle,
+      }),
+    );
     this.about = make("p", { class: "ee-about" });
     this.picker = make("select", { "aria-label": "Answer", onchange: () => this.choose(Number(this.picker.value)) });
     this.paragraph = make("p", { class: "ee-explain" });
@@ -71,7 +78,7 @@ class Explorer {
             this.legend,
           ),
         ),
-        this.tabs(),
+        this.panels.element,
       )),
     );
     this.stop.start();
@@ -90,29 +97,6 @@ class Explorer {
     );
   }
 
-  tabs() {
-    this.tabButtons = TABS.map(([key, name]) =>
-      make(
-        "button",
-        { type: "button", role: "tab", id: newId(key), "data-tab": key, onclick: () => this.open(key) },
-        name,
-      ),
-    );
-    this.panel = make("div", { class: "ee-panel", role: "tabpanel", id: newId("panel"), tabindex: "-1" });
-    const list = make(
-      "div",
-      {
-        class: "ee-tabs",
-        role: "tablist",
-        "aria-label": "More about this run",
-        onkeydown: (event) => this.turn(event),
-      },
-      this.tabButtons,
-    );
-    for (const button of this.tabButtons) button.setAttribute("aria-controls", this.panel.id);
-    return make("div", { class: "ee-more" }, list, this.panel);
-  }
-
   // Replace everything that is shown.
   update(data) {
     try {
@@ -123,8 +107,7 @@ class Explorer {
       return;
     }
     const { runs } = this.model;
-    this.compare.right = undefined;
-    this.compare.left = undefined;
+    this.compare.forget();
     replace(
       this.picker,
       runs.map((run, place) => make("option", { value: place }, runName(run, place))),
@@ -223,7 +206,7 @@ class Explorer {
     this.answer.at(this.at.cycle, step.kind === "commit" || step.kind === "prefill");
     this.controls.show(run, this.at, this.steps);
     this.showTree(cycle, step);
-    this.showTab();
+    this.panels.show();
   }
 
   showTree(cycle, step) {
@@ -238,50 +221,10 @@ class Explorer {
       replace(this.legend);
       return;
     }
-    if (!this.views.has(tree)) this.views.set(tree, viewsOf(tree));
+    if (!this.views.has(tree)) this.views.set(tree, new Views(tree));
     const step2 = step.kind === "prefill" ? { kind: "commit" } : step;
     this.tree.show(tree, this.views.get(tree), step2, `Draft tree of cycle ${cycle.n}, ${step.spoken ?? step.name}`);
     replace(this.legend, legendOf(step2, tree));
-  }
-
-  open(key) {
-    this.tab = key;
-    this.showTab();
-  }
-
-  showTab() {
-    for (const button of this.tabButtons) {
-      const on = button.dataset.tab === this.tab;
-      button.setAttribute("aria-selected", String(on));
-      button.tabIndex = on ? 0 : -1;
-      if (on) this.panel.setAttribute("aria-labelledby", button.id);
-    }
-    const { run, cycle, tab } = this;
-    const shown = this.panel.dataset.tab === tab ? this.panel.firstChild : null;
-    if (tab === "mask") this.mask.show(run, cycle);
-    if (tab === "compare") this.compare.show(this.model.runs, this.at.run);
-    if (tab === "pay") this.pay.show(this.model.runs, run, this.model.costs);
-    const elements = {
-      mask: () => this.mask.element,
-      compare: () => this.compare.element,
-      pay: () => this.pay.element,
-      charts: () => chartsOf(run, this.at.cycle, (index) => this.goTo(index, Infinity)),
-      help: () => help(),
-    };
-    const element = tab === "help" && shown ? shown : elements[tab]();
-    this.panel.dataset.tab = tab;
-    if (element !== shown) replace(this.panel, element);
-  }
-
-  turn(event) {
-    const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    if (!by) return;
-    event.preventDefault();
-    event.stopPropagation();
-    const place = TABS.findIndex(([key]) => key === this.tab);
-    const next = (place + by + TABS.length) % TABS.length;
-    this.open(TABS[next][0]);
-    this.tabButtons[next].focus();
   }
 
   press(event) {

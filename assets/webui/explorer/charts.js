@@ -1,7 +1,5 @@
 // Four charts of a run, each with a sentence that says what it shows and its numbers as a table for who wants them.
 
-const BINS = 10;
-
 function chart(title, sentence, picture, head, rows) {
   return make(
     "figure",
@@ -48,8 +46,9 @@ const axisText = (x, y, text, anchor = "middle") =>
   draw("text", { class: "ee-axis", x, y, "text-anchor": anchor }, text);
 
 // Bars of tokens per cycle, drafted ones below, the target's own on top. A click goes to the cycle.
-function tauChart(run, index, onCycle) {
+function tauChart(run, onCycle) {
   const cycles = run.decoding;
+  if (!cycles.length) return null;
   const tau = run.tau();
   const most = Math.max(...cycles.map((cycle) => cycle.tokens.length), 2);
   const [width, height, left, bottom] = [440, 170, 28, 24];
@@ -70,7 +69,7 @@ function tauChart(run, index, onCycle) {
     svg.append(
       draw(
         "g",
-        { class: `ee-bars${at === index ? " ee-here" : ""}`, onclick: () => onCycle(at) },
+        { class: "ee-bars", "data-cycle": at, onclick: () => onCycle(at) },
         draw("rect", { class: "ee-hit", x: left + place * step, y: 8, width: step, height: height - bottom - 8 }),
         draw("rect", { class: "ee-fill-draft", x, y: y(drafted), width: wide, height: y(0) - y(drafted) }),
         draw("rect", {
@@ -149,60 +148,6 @@ function depthChart(run) {
   );
 }
 
-// A node is judged where its parent was accepted. If q is honest, a share q of those with confidence q is accepted.
-function calibrationBins(run) {
-  const bins = Array.from({ length: BINS }, () => ({ count: 0, accepted: 0, confidence: 0 }));
-  for (const cycle of run.decoding) {
-    if (!cycle.traced) continue;
-    const fresh = cycle.known === null;
-    for (const node of cycle.tree.kept.slice(1)) {
-      if (node.status === "unreached" || node.q === null) continue;
-      const bin = bins[Math.min(Math.floor(node.q * BINS), BINS - 1)];
-      bin.count += 1;
-      bin.accepted += Number(node.status === "accepted");
-      bin.confidence += node.q;
-    }
-    if (fresh) cycle.forget();
-  }
-  return bins;
-}
-
-function calibrationChart(run) {
-  const bins = calibrationBins(run);
-  const total = sum(bins.map((bin) => bin.count));
-  if (!total) return null;
-  const [width, height, left, bottom] = [440, 250, 44, 36];
-  const svg = frame(width, height, "Confidence of the draft head against acceptance");
-  const x = (share) => left + share * (width - left - 14);
-  const y = (share) => height - bottom - share * (height - bottom - 14);
-  for (const share of [0, 0.25, 0.5, 0.75, 1]) {
-    svg.append(
-      draw("line", { class: "ee-grid", x1: x(0), x2: x(1), y1: y(share), y2: y(share) }),
-      axisText(left - 6, y(share) + 4, share === 0.25 || share === 0.75 ? "" : percent(share), "end"),
-      axisText(x(share), height - bottom + 15, percent(share)),
-    );
-  }
-  svg.append(
-    draw("line", { class: "ee-diagonal", x1: x(0), y1: y(0), x2: x(1), y2: y(1) }),
-    axisText((x(0) + x(1)) / 2, height - 5, "the head’s confidence q"),
-    axisText(x(0) + 6, y(1) + 12, "accepted", "start"),
-  );
-  const most = Math.max(...bins.map((bin) => bin.count));
-  for (const bin of bins.filter((one) => one.count)) {
-    const dot = {
-      cx: x(bin.confidence / bin.count),
-      cy: y(bin.accepted / bin.count),
-      r: 3 + 9 * Math.sqrt(bin.count / most),
-    };
-    svg.append(
-      draw("circle", { class: "ee-dot", ...dot }, draw("title", {}, `${bin.accepted} of ${bin.count} accepted`)),
-    );
-  }
-  const sentence = `${total} drafted tokens the target judged, in tenths of q; larger dots hold more. On the line, confidence is honest, which is what lets a dynamic tree spend its nodes well.`;
-  const rows = bins.map((bin, place) => [`${place / 10} to ${(place + 1) / 10}`, bin.count, bin.accepted]);
-  return chart("Calibration.", sentence, svg, ["q", "judged", "accepted"], rows);
-}
-
 function timeChart(run) {
   const mean = run.meanSeconds();
   const total = mean ? sum(Object.values(mean)) : 0;
@@ -247,8 +192,22 @@ function timeChart(run) {
   );
 }
 
-function chartsOf(run, index, onCycle) {
-  if (!run.decoding.length) return [make("p", { class: "ee-note" }, "There is no decoding cycle yet.")];
-  const known = [tauChart(run, index, onCycle), depthChart(run), calibrationChart(run), timeChart(run)];
-  return make("div", { class: "ee-charts" }, known.filter(Boolean));
+class ChartsView {
+  // `onCycle(index)`: a bar was clicked.
+  constructor(onCycle) {
+    this.onCycle = onCycle;
+    this.element = make("div", { class: "ee-charts" });
+  }
+
+  // Drawn anew only for other cycles; where the story stands is a mark on the first chart.
+  show({ run, index }) {
+    if (this.run !== run || this.count !== run.cycles.length) {
+      Object.assign(this, { run, count: run.cycles.length });
+      const known = [tauChart, depthChart, calibrationChart, timeChart].map((draws) => draws(run, this.onCycle));
+      replace(this.element, run.decoding.length ? known : make("p", {}, "There is no decoding cycle yet."));
+    }
+    for (const bar of this.element.querySelectorAll(".ee-bars")) {
+      bar.classList.toggle("ee-here", Number(bar.dataset.cycle) === index);
+    }
+  }
 }

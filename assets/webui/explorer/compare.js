@@ -6,7 +6,13 @@ class CompareView {
     this.element = make("div", {});
   }
 
-  show(runs, current) {
+  // Other answers are there: choose anew what to lay beside what.
+  forget() {
+    this.left = undefined;
+    this.right = undefined;
+  }
+
+  show({ runs, place }) {
     this.runs = runs;
     if (runs.length < 2) {
       replace(
@@ -19,7 +25,7 @@ class CompareView {
       );
       return;
     }
-    this.left = clamp(this.left ?? current, 0, runs.length - 1);
+    this.left = clamp(this.left ?? place, 0, runs.length - 1);
     this.right ??= partnerOf(runs, this.left);
     this.render();
   }

@@ -12,8 +12,10 @@ class MaskView {
     this.element = make("div", {}, this.intro, make("div", { class: "ee-columns" }, this.holder, this.sentence));
   }
 
-  show(run, cycle) {
+  show({ run, index }) {
+    const cycle = run.cycles[index];
     const { tree } = cycle;
+    if (tree && tree === this.tree) return;
     this.tree = tree;
     if (!tree) {
       replace(this.intro, "There is no tree in this cycle, so there is no mask.");

@@ -16,9 +16,20 @@ const LOOKS = {
   folded: { sign: "", word: "dropped nodes, folded" },
 };
 
-// Two views of a cycle: everything that was drafted, and what the target saw.
-function viewsOf(tree) {
-  return { drafted: viewOf(draftedRoot(tree)), judged: viewOf(judgedRoot(tree)) };
+// Two views of a cycle, each made when it is first needed: everything that was drafted, and what the target saw.
+class Views {
+  constructor(tree) {
+    this.tree = tree;
+    this.known = {};
+  }
+
+  get drafted() {
+    return (this.known.drafted ??= viewOf(draftedRoot(this.tree)));
+  }
+
+  get judged() {
+    return (this.known.judged ??= viewOf(judgedRoot(this.tree)));
+  }
 }
 
 function viewOf(root) {

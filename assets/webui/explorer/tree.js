@@ -1,36 +1,18 @@
-// The tree as SVG in a pane that scrolls. Nodes keep their elements from step to step, so that they move, not jump.
-
-const ZOOMS = [0.35, 0.5, 0.65, 0.8, 1, 1.25, 1.6, 2];
-const LEGIBLE = 0.8; // smaller than this only when asked for
+// The tree as SVG. Nodes keep their elements from step to step, so that they move, not jump.
 
 class TreeView {
   // `onSelect(node or null)`: a node is looked at.
   constructor(onSelect) {
     this.onSelect = onSelect;
     this.elements = new Map();
-    this.scale = null; // null: as large as fits, but legible
     this.focused = "n0";
     this.edges = draw("g", { class: "ee-edges" });
     this.boxes = draw("g", {});
     this.svg = draw("svg", { class: "ee-tree", role: "tree", "aria-label": "Draft tree" }, this.edges, this.boxes);
-    this.pane = make("div", { class: "ee-pane" }, this.svg);
-    this.tip = make("div", { class: "ee-tip", "aria-hidden": "true" });
-    this.tip.hidden = true;
-    this.element = make("div", { class: "ee-stage" }, this.pane, this.controls(), this.tip);
+    this.viewport = new Viewport(this.svg, () => this.tip.place());
+    this.tip = new Tip();
+    this.element = make("div", { class: "ee-stage" }, this.viewport.pane, this.viewport.controls(), this.tip.element);
     this.listen();
-  }
-
-  controls() {
-    const button = (name, text, action) =>
-      make("button", { type: "button", "aria-label": name, title: name, onclick: action }, text);
-    return make(
-      "div",
-      { class: "ee-zoom", role: "group", "aria-label": "Zoom" },
-      button("Zoom out", "−", () => this.zoom(-1)),
-      button("Fit the whole tree", "Fit", () => this.fit()),
-      button("Zoom in", "+", () => this.zoom(1)),
-      document.fullscreenEnabled ? button("Full screen", "⛶", () => this.fill()) : null,
-    );
   }
 
   listen() {
@@ -39,25 +21,20 @@ class TreeView {
     this.boxes.addEventListener("focusin", (event) => this.enter(event.target.closest("[data-key]")));
     this.boxes.addEventListener("focusout", () => this.look(null));
     this.svg.addEventListener("keydown", (event) => this.press(event));
-    this.pane.addEventListener("scroll", () => this.hideTip());
-    this.pane.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
-    this.pane.addEventListener("pointerdown", (event) => this.drag(event));
-    this.observer = new ResizeObserver(() => this.resize());
-    this.observer.observe(this.pane);
   }
 
   destroy() {
-    this.observer.disconnect();
+    this.viewport.destroy();
   }
 
-  // Show a tree at a step. `views` from viewsOf.
+  // Show a tree at a step. `views`: the Views of the tree.
   show(tree, views, step, name) {
     const judged = step.kind === "verify" || step.kind === "commit";
     const changed = this.tree !== tree;
     Object.assign(this, { tree, step, view: judged ? views.judged : views.drafted });
     this.svg.setAttribute("aria-label", name);
     this.svg.dataset.step = step.kind;
-    this.hideTip();
+    this.tip.hide();
     const seen = new Set();
     this.edges.replaceChildren();
     for (const item of this.view.items) {
@@ -76,7 +53,7 @@ class TreeView {
     this.shown = this.view.items.filter((item) => item.look.look !== "ghost");
     if (!this.shown.some((item) => item.key === this.focused)) this.focused = "n0";
     this.rove();
-    this.resize(changed);
+    this.viewport.resize(this.view.size, changed);
   }
 
   drawNode(item, look) {
@@ -144,8 +121,8 @@ class TreeView {
 
   look(element) {
     const item = element ? this.shown.find((one) => one.key === element.dataset.key) : null;
-    if (item) this.showTip(item, element);
-    else this.hideTip();
+    if (item) this.tip.show(item, element, this.tree, this.step);
+    else this.tip.hide();
     this.mark(item ? item.node : null);
     this.onSelect(item && item.node && !item.folded ? item.node : null);
   }
@@ -157,45 +134,14 @@ class TreeView {
     for (const [key, element] of this.elements) element.classList.toggle("ee-lit", path.has(key));
   }
 
-  showTip(item, element) {
-    const rows = facts(item, this.tree, this.step);
-    const title = item.node && !item.folded ? item.node.text : item.folded ? item.label : this.tree.bonus;
-    replace(
-      this.tip,
-      make(
-        "p",
-        { class: "ee-tip-title" },
-        make("span", { class: "ee-token" }, item.folded ? title : label(title, 40)),
-        ` ${LOOKS[item.look.look].word}`,
-      ),
-      make(
-        "dl",
-        {},
-        rows.map(([name, value, why]) => [make("dt", {}, name), make("dd", {}, make("b", {}, value), ` ${why}`)]),
-      ),
-    );
-    this.tip.hidden = false;
-    const box = element.getBoundingClientRect();
-    const stage = this.element.getBoundingClientRect();
-    const left = clamp(box.left - stage.left, 4, Math.max(stage.width - this.tip.offsetWidth - 4, 4));
-    const below = box.bottom - stage.top + 8;
-    const fits = below + this.tip.offsetHeight <= stage.height;
-    const top = fits ? below : Math.max(box.top - stage.top - this.tip.offsetHeight - 8, 4);
-    Object.assign(this.tip.style, { left: `${left}px`, top: `${top}px` });
-  }
-
-  hideTip() {
-    this.tip.hidden = true;
-  }
-
   press(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const keys = {
-      "+": () => this.zoom(1),
-      "=": () => this.zoom(1),
-      "-": () => this.zoom(-1),
-      0: () => this.fit(),
-      Escape: () => this.hideTip(),
+      "+": () => this.viewport.zoom(1),
+      "=": () => this.viewport.zoom(1),
+      "-": () => this.viewport.zoom(-1),
+      0: () => this.viewport.fit(),
+      Escape: () => this.tip.hide(),
     };
     const go = keys[event.key] ?? this.moves(event.key);
     if (!go) return;
@@ -218,73 +164,5 @@ class TreeView {
     };
     if (!(key in to)) return null;
     return () => to[key] && this.elements.get(to[key].key).focus();
-  }
-
-  fitting() {
-    const { width, height } = this.view.size;
-    const room = { width: this.pane.clientWidth, height: this.pane.clientHeight };
-    return room.width ? Math.min(room.width / width, room.height / height) : 1;
-  }
-
-  // The scale in use: what was asked for, else what fits, within what can be read.
-  resize(anew = false) {
-    if (!this.view) return;
-    const scale = this.scale ?? clamp(this.fitting(), LEGIBLE, 1.25);
-    const { width, height } = this.view.size;
-    this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-    Object.assign(this.svg.style, { width: `${width * scale}px`, height: `${height * scale}px` });
-    this.used = scale;
-    if (anew) Object.assign(this.pane, { scrollLeft: 0, scrollTop: 0 });
-  }
-
-  zoom(direction) {
-    const next =
-      direction > 0
-        ? ZOOMS.find((zoom) => zoom > this.used + 0.01)
-        : ZOOMS.filter((zoom) => zoom < this.used - 0.01).pop();
-    if (!next) return;
-    const { pane } = this;
-    const centre = [
-      (pane.scrollLeft + pane.clientWidth / 2) / this.used,
-      (pane.scrollTop + pane.clientHeight / 2) / this.used,
-    ];
-    this.scale = next;
-    this.resize();
-    Object.assign(pane, {
-      scrollLeft: centre[0] * next - pane.clientWidth / 2,
-      scrollTop: centre[1] * next - pane.clientHeight / 2,
-    });
-  }
-
-  fit() {
-    this.scale = Math.min(this.fitting(), 1.6);
-    this.resize(true);
-  }
-
-  // The whole explorer on the whole screen, for a lecture hall; the same button goes back.
-  fill() {
-    if (document.fullscreenElement) document.exitFullscreen();
-    else this.element.closest(".ee").requestFullscreen();
-  }
-
-  wheel(event) {
-    if (!event.ctrlKey && !event.metaKey) return;
-    event.preventDefault();
-    this.zoom(event.deltaY < 0 ? 1 : -1);
-  }
-
-  // With the mouse the pane is moved by dragging; a finger scrolls it anyway.
-  drag(event) {
-    if (event.pointerType !== "mouse" || event.button !== 0) return;
-    const { pane } = this;
-    const from = [event.clientX + pane.scrollLeft, event.clientY + pane.scrollTop];
-    const move = (to) => Object.assign(pane, { scrollLeft: from[0] - to.clientX, scrollTop: from[1] - to.clientY });
-    const stop = () => {
-      window.removeEventListener("pointermove", move);
-      pane.classList.remove("ee-dragging");
-    };
-    pane.classList.add("ee-dragging");
-    window.addEventListener("pointermove", move);
-    window.addEventListener("pointerup", stop, { once: true });
   }
 }

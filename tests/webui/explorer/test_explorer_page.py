@@ -74,11 +74,15 @@ def test_every_control(show: Show) -> None:
 
 def test_it_plays_by_itself_and_stops(show: Show) -> None:
     shown = show(made_up(2))
+    shown.page.clock.install()
     shown.click("Play")
     assert shown.step == "Cycle 1 · Level 2"
-    shown.page.wait_for_function("document.querySelector('.ee-step-title').textContent === 'Cycle 1 · Level 3'")
+    shown.page.clock.run_for(2000)
+    assert shown.step == "Cycle 1 · Level 3"
     assert shown.page.locator(".ee-explain").get_attribute("aria-live") == "off"
     shown.click("Pause")
+    shown.page.clock.run_for(5000)
+    assert shown.step == "Cycle 1 · Level 3"
     assert shown.page.get_by_role("button", name="Play").count() == 1
 
 
