@@ -36,7 +36,10 @@ class Explorer {
       }),
     );
     this.about = make("p", { class: "ee-about" });
-    this.picker = make("select", { "aria-label": "Answer", onchange: () => this.choose(Number(this.picker.value)) });
+    this.picker = make("select", {
+      "aria-label": "Answer",
+      onchange: () => this.attempt(() => this.choose(Number(this.picker.value))),
+    });
     this.paragraph = make("p", { class: "ee-explain" });
     this.stepTitle = make("h4", { class: "ee-step-title" });
     this.failure = make("p", { class: "ee-failure", role: "alert" });
@@ -97,44 +100,33 @@ class Explorer {
     );
   }
 
-  // Replace everything that is shown.
+  // Replace everything that is shown. In a live explorer whoever has gone back stays there.
   update(data) {
-    try {
+    this.attempt(() => {
       this.model = readData(data);
-      this.fail(null);
-    } catch (error) {
-      this.fail(error);
-      return;
-    }
-    const { runs } = this.model;
-    this.compare.forget();
-    replace(
-      this.picker,
-      runs.map((run, place) => make("option", { value: place }, runName(run, place))),
-    );
-    this.picker.hidden = runs.length < 2;
-    if (!runs.length) {
-      this.fail(new Error("Nothing is recorded yet."));
-      return;
-    }
-    this.choose(this.following ? runs.length - 1 : clamp(this.at.run, 0, runs.length - 1));
+      const { runs } = this.model;
+      this.compare.forget();
+      const names = runs.map((run, place) => make("option", { value: place }, runName(run, place)));
+      replace(this.picker, names);
+      this.picker.hidden = runs.length < 2;
+      if (!runs.length) throw new Error("Nothing is recorded yet.");
+      const stay = this.options.live && !this.following && this.steps ? { ...this.at } : null;
+      this.choose(this.following ? runs.length - 1 : clamp(this.at.run, 0, runs.length - 1));
+      if (stay) this.goTo(stay.cycle, stay.step);
+    });
   }
 
   // One more cycle of the last answer; the picture follows unless somebody looks at an older one.
   push(cycle) {
-    try {
+    this.attempt(() => {
       const run = this.model.runs[this.model.runs.length - 1];
       if (!run) throw new Error("A cycle came before its answer began.");
       run.push(cycle);
       if (this.run !== run) return;
       this.answer.add(run.cycles[run.cycles.length - 1]);
-    } catch (error) {
-      this.fail(error);
-      return;
-    }
-    this.fail(null);
-    if (this.following) this.goTo(this.run.cycles.length - 1, Infinity, true);
-    else this.controls.show(this.run, this.at, this.steps);
+      if (this.following || !this.steps) this.goTo(run.cycles.length - 1, Infinity, this.following);
+      else this.controls.show(run, this.at, this.steps);
+    });
   }
 
   destroy() {
@@ -144,10 +136,18 @@ class Explorer {
     this.host.replaceChildren();
   }
 
-  fail(error) {
-    this.failure.hidden = error === null;
-    this.failure.textContent = error ? error.message : "";
-    this.body.hidden = error !== null;
+  // Do it; where the data does not allow it, say so in place of the picture.
+  attempt(action) {
+    this.failure.hidden = true;
+    this.body.hidden = false;
+    try {
+      action();
+    } catch (error) {
+      this.controls.pause();
+      this.failure.hidden = false;
+      this.failure.textContent = error.message;
+      this.body.hidden = true;
+    }
   }
 
   get run() {
@@ -164,10 +164,7 @@ class Explorer {
     const { run } = this;
     this.about.textContent = aboutRun(run);
     this.answer.start(run);
-    if (!run.cycles.length) {
-      this.fail(new Error("This answer has not begun yet."));
-      return;
-    }
+    if (!run.cycles.length) throw new Error("This answer has not begun yet.");
     const first = run.cycles.findIndex((cycle) => cycle.n > 0);
     this.goTo(
       this.following ? run.cycles.length - 1 : Math.max(first, 0),
@@ -180,11 +177,13 @@ class Explorer {
   goTo(cycle, step, following = false) {
     const { run } = this;
     this.at.cycle = clamp(cycle, 0, run.cycles.length - 1);
-    this.following =
-      Boolean(this.options.live) && (following || (this.at.cycle === run.cycles.length - 1 && step === Infinity));
-    this.steps = stepsOf(run, this.cycle);
-    this.at.step = clamp(step, 0, this.steps.length - 1);
-    this.render();
+    const newest = this.at.cycle === run.cycles.length - 1 && step === Infinity;
+    this.following = Boolean(this.options.live) && (following || newest);
+    this.attempt(() => {
+      this.steps = stepsOf(run, this.cycle);
+      this.at.step = clamp(step, 0, this.steps.length - 1);
+      this.render();
+    });
   }
 
   move(by) {
@@ -246,14 +245,20 @@ class Explorer {
 }
 
 const EagleExplorer = {
+  // `element`: what the explorer fills. `data`: a page's data. `options`: `live` (cycles will be pushed; follow the
+  // newest), `theme` ("auto", "light", "dark", or "host": dark where the body has that class), `tab`, `title`, and
+  // `standalone` (a page of its own, with an introduction).
   mount(element, data, options = {}) {
     const explorer = new Explorer(element, data, options);
-    if (options.standalone)
-      document.addEventListener("keydown", (event) => event.target === document.body && explorer.press(event));
+    const press = (event) => event.target === document.body && explorer.press(event);
+    if (options.standalone) document.addEventListener("keydown", press);
     return {
       update: (next) => explorer.update(next),
       push: (cycle) => explorer.push(cycle),
-      destroy: () => explorer.destroy(),
+      destroy() {
+        document.removeEventListener("keydown", press);
+        explorer.destroy();
+      },
     };
   },
 };

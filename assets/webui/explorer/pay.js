@@ -33,10 +33,18 @@ class PayView {
     const traced = run.decoding.filter((cycle) => cycle.traced);
     this.mean = mean;
     this.plainMean = plain ? plain.meanSeconds() : null;
-    this.depth = Math.max(...traced.map((cycle) => cycle.tree.depth), 1);
-    this.topK = Math.max(...traced.flatMap((cycle) => cycle.tree.nodes.map((node) => node.rank + 1)), 1);
-    this.nodes = Math.max(...traced.map((cycle) => cycle.tree.kept.length), 1);
-    this.drafted = Math.max(...traced.map((cycle) => cycle.tree.nodes.length), 1);
+    const most = { depth: 1, topK: 1, nodes: 1, drafted: 1 };
+    const raise = (name, value) => (most[name] = Math.max(most[name], value));
+    for (const cycle of traced) {
+      const fresh = cycle.known === null;
+      const { nodes, kept, depth } = cycle.tree;
+      raise("depth", depth);
+      raise("nodes", kept.length);
+      raise("drafted", nodes.length);
+      for (const node of nodes) raise("topK", node.rank + 1);
+      if (fresh) cycle.forget();
+    }
+    Object.assign(this, most);
     this.ask = { depth: this.depth, topK: this.topK, nodes: this.nodes };
   }
 
