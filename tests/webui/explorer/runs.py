@@ -64,12 +64,13 @@ def drawn_tree(cycle: int, depth: int, top_k: int, total: int, chance: random.Ra
     return Drafted(cycle, nodes), Verified(cycle, judged, [slots[node] for node in path], 99, " bonus")
 
 
-def made_up(
-    cycles: int, depth: int = 3, top_k: int = 3, total: int = 8, seed: int = 0, question: str = "Why?"
-) -> Run:
+def made_up(cycles: int, depth: int = 3, top_k: int = 3, total: int = 8, seed: int = 0, question: str = "Why?") -> Run:
     """A run of so many cycles with such trees."""
     chance = random.Random(seed)
-    events: list[Event] = [started(nodes=total), Committed(0, [40], ["target"], "It", 0, 0, {"prefill": 0.4}, pieces=["It"])]
+    events: list[Event] = [
+        started(nodes=total),
+        Committed(0, [40], ["target"], "It", 0, 0, {"prefill": 0.4}, pieces=["It"]),
+    ]
     for cycle in range(1, cycles + 1):
         drafted, verified = drawn_tree(cycle, depth, top_k, total, chance)
         by_slot = {node.slot: node for node in drafted.nodes if node.slot >= 0}
@@ -99,7 +100,14 @@ def plain(tokens: list[int], question: str = "Why?") -> Run:
 
 def hostile() -> Run:
     """Every text that a model or a person could have written is markup, and more."""
-    nasty = [HOSTILE, "</script><img src=x onerror=alert(2)>", "\u202e\x00\x1b[31m", "]]>&lt;&#60;", "\ud800", "'\"`${1}"]
+    nasty = [
+        HOSTILE,
+        "</script><img src=x onerror=alert(2)>",
+        "\u202e\x00\x1b[31m",
+        "]]>&lt;&#60;",
+        "\ud800",
+        "'\"`${1}",
+    ]
     nodes = [DraftNode(0, -1, 0, 1, HOSTILE, 1.0, 0.0, 0, "kept", 0)]
     for place, text in enumerate(nasty, start=1):
         nodes.append(DraftNode(place, 0, 1, place, text, 0.1, log(0.1), place - 1, "kept", place))

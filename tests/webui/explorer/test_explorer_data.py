@@ -45,7 +45,7 @@ def test_every_node_of_a_recording_is_in_the_page(name: str) -> None:
                 (n.parent, n.text, n.token_id, n.slot) for n in drawn.nodes
             ]
             assert [n["q"] for n in nodes] == pytest.approx([n.q for n in drawn.nodes], rel=1e-4, abs=1e-9)
-            assert "rank" not in tree and "value" not in tree  # they follow from order and q
+            assert not {"rank", "value"} & set(tree)  # they follow from order and q
             by_slot = sorted(judged.nodes, key=lambda node: node.slot)
             assert tree["status"] == "".join(node.status[0] for node in by_slot)
             assert tree["path"] == judged.path
@@ -75,7 +75,9 @@ def test_ranks_and_values_that_do_not_follow_are_told() -> None:
 def test_a_cycle_by_itself_is_that_of_the_page() -> None:
     run = made_up(2)
     drafted, verified, committed = run.events[2:5]
-    assert isinstance(committed, Committed) and isinstance(drafted, Drafted) and isinstance(verified, Verified)
+    assert isinstance(committed, Committed)
+    assert isinstance(drafted, Drafted)
+    assert isinstance(verified, Verified)
     alone = cycle_data(committed, drafted, verified)
     table = alone.pop("table")
     (packed,) = runs_data([run])["runs"]
@@ -105,7 +107,8 @@ def test_no_number_breaks_the_page(number: float) -> None:
 
 def test_more_than_a_page_can_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, said in [
-        ("MOST_RUNS", "answers"), ("MOST_CYCLES", "cycles"), ("MOST_NODES", "drafted nodes"), ("MOST_TEXT", "characters"),
+        ("MOST_RUNS", "answers"), ("MOST_CYCLES", "cycles"),
+        ("MOST_NODES", "drafted nodes"), ("MOST_TEXT", "characters"),
     ]:  # fmt: skip
         with monkeypatch.context() as patch:
             patch.setattr(data, name, 0)
@@ -141,7 +144,16 @@ def test_the_program_is_whole_and_asks_for_nothing() -> None:
     css, js = explorer_assets()
     assert js.startswith("(function () {")
     assert len(SCRIPTS) == len(set(SCRIPTS))
-    for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "fetch(", "XMLHttp", "import("):
+    for word in (
+        "innerHTML",
+        "outerHTML",
+        "insertAdjacentHTML",
+        "document.write",
+        "eval(",
+        "fetch(",
+        "XMLHttp",
+        "import(",
+    ):
         assert word not in js
     for word in ("url(", "@import", "http:", "https:"):
         assert word not in css

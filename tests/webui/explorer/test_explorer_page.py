@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -63,7 +63,8 @@ def test_every_control(show: Show) -> None:
         widths.append(page.locator(".ee-tree").bounding_box()["width"])  # type: ignore[index]
     pane = page.locator(".ee-pane").bounding_box()
     assert widths[0] > widths[1]
-    assert pane is not None and widths[2] <= pane["width"]
+    assert pane is not None
+    assert widths[2] <= pane["width"]
     assert page.locator(".ee-pane").evaluate("pane => pane.scrollHeight <= pane.clientHeight + 1")
     page.get_by_label("Answer", exact=True).select_option("1")
     assert shown.step == "Cycle 1 · Commit"
@@ -95,7 +96,9 @@ def test_with_the_keyboard_alone(show: Show) -> None:
     reached = set()
     for _ in range(40):
         shown.press("Tab")
-        reached.add(page.evaluate("document.activeElement.getAttribute('aria-label') || document.activeElement.textContent"))
+        reached.add(
+            page.evaluate("document.activeElement.getAttribute('aria-label') || document.activeElement.textContent")
+        )
         if page.evaluate("document.activeElement.getAttribute('role')") == "treeitem":
             break
     assert {"Play", "Cycle", "Level 1", "Commit", "The answer"} <= reached
@@ -148,6 +151,12 @@ def test_the_mask_is_the_ancestor_matrix(show: Show) -> None:
         assert signs == ["1" if column in seen else "0" for column in range(len(parents))]
 
 
+CORNERS = """all => all.map(one => {
+  const box = one.getBoundingClientRect();
+  return [box.left, box.top, box.right, box.bottom];
+})"""
+
+
 @pytest.mark.parametrize("total", [4, 16, 60])
 def test_a_tree_of_any_size_can_be_read(show: Show, total: int) -> None:
     """No two nodes touch, all lie in the picture, letters are large enough, in either view."""
@@ -155,16 +164,12 @@ def test_a_tree_of_any_size_can_be_read(show: Show, total: int) -> None:
     for step in ("Rerank", "Verify"):
         shown.click(step)
         shown.page.wait_for_timeout(400)  # nodes move to their places
-        boxes = shown.page.evaluate(
-            "[...document.querySelectorAll('.ee-tree .ee-node > .ee-box')].map(box => {"
-            "const r = box.getBoundingClientRect(); return [r.left, r.top, r.right, r.bottom]})"
-        )
-        picture = shown.page.evaluate(
-            "(() => { const r = document.querySelector('.ee-tree').getBoundingClientRect(); return [r.left, r.top, r.right, r.bottom]})()"
-        )
+        boxes = shown.page.locator(".ee-tree .ee-node > .ee-box").evaluate_all(CORNERS)
+        ((left, top, right, bottom),) = shown.page.locator(".ee-tree").evaluate_all(CORNERS)
         assert len(boxes) >= total
         for place, a in enumerate(boxes):
-            assert a[0] >= picture[0] and a[1] >= picture[1] and a[2] <= picture[2] and a[3] <= picture[3]
+            assert left <= a[0] < a[2] <= right
+            assert top <= a[1] < a[3] <= bottom
             for b in boxes[place + 1 :]:
                 assert a[2] < b[0] or b[2] < a[0] or a[3] < b[1] or b[3] < a[1]
         assert min(a[3] - a[1] for a in boxes) >= 20 - 0.1  # 25 pixels at a scale of 0.8
@@ -172,7 +177,7 @@ def test_a_tree_of_any_size_can_be_read(show: Show, total: int) -> None:
 
 
 def test_what_others_trees_would_have_given(show: Show) -> None:
-    """At the recorded settings the what-if is the recorded run; with one node it is plain decoding; more never hurts."""
+    """At the recorded settings the what-if is the recorded run; more nodes never hurt."""
     for name in ("demo", "code", "sampled"):
         shown = show(*recorded(name))
         shown.tab("Does it pay?")
@@ -232,7 +237,10 @@ def test_the_charts_tell_the_figures_of_the_run(show: Show) -> None:
         for table in shown.page.locator(".ee-chart table").all()
     ]
     shown.page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
-    texts = [table.all_inner_texts() for table in [shown.page.locator(".ee-chart").nth(place).locator("td") for place in range(4)]]
+    texts = [
+        table.all_inner_texts()
+        for table in [shown.page.locator(".ee-chart").nth(place).locator("td") for place in range(4)]
+    ]
     assert len(tables) == 4
     depths = [int(texts[1][3 * row + 2]) / int(texts[1][3 * row + 1]) for row in range(len(texts[1]) // 3)]
     assert depths == pytest.approx(metrics.accept_by_depth)
@@ -264,7 +272,8 @@ def test_markup_in_a_recording_is_text(show: Show) -> None:
 def test_the_page_forbids_what_it_does_not_need(show: Show) -> None:
     """Its policy, tried: neither a script nor an image nor a request gets through."""
     shown = show(made_up(1))
-    shown.page.evaluate("() => { const s = document.createElement('script'); s.textContent = 'window.ran = 1'; document.body.append(s) }")
+    script = "const s = document.createElement('script'); s.textContent = 'window.ran = 1'; document.body.append(s)"
+    shown.page.evaluate(f"() => {{ {script} }}")
     assert shown.page.evaluate("window.ran") is None
     assert "script-src" in " ".join(shown.faults)
     shown.faults.clear()
@@ -272,29 +281,47 @@ def test_the_page_forbids_what_it_does_not_need(show: Show) -> None:
     shown.faults.clear()
 
 
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        ("version", 2), ("runs", {}), ("runs.0.cycles", "x"), ("runs.0.cycles.1.out", None), ("runs.0.cycles.1.pieces", [1]),
-        ("runs.0.cycles.1.tree.parent", [0, 10**9]), ("runs.0.cycles.1.tree.parent", [30, 21]), ("runs.0.cycles.1.tree.token", []),
-        ("runs.0.cycles.1.tree.token.1", 10**9), ("runs.0.cycles.1.tree.kept", [0, 0]), ("runs.0.cycles.1.tree.kept", [0, 21]),
-        ("runs.0.cycles.1.tree.path", [99]), ("runs.0.cycles.1.tree.path", [1]), ("runs.0.table.texts", [{}]), ("runs.0.cycles.1.tree.q", None),
-    ],
-)  # fmt: skip
-def test_data_that_does_not_fit_is_refused_in_a_sentence(chromium: object, show: Show, path: str, value: object) -> None:
-    shown = show(made_up(1))
-    data = runs_data([made_up(1)])
-    *way, last = path.split(".")
+BROKEN: list[tuple[str, object]] = [
+    ("version", 2),
+    ("runs", {}),
+    ("runs.0.cycles", "x"),
+    ("runs.0.cycles.1.out", None),
+    ("runs.0.cycles.1.pieces", [1]),
+    ("runs.0.cycles.1.tree.parent", [0, 10**9]),
+    ("runs.0.cycles.1.tree.parent", [30, 21]),
+    ("runs.0.cycles.1.tree.token", []),
+    ("runs.0.cycles.1.tree.token.1", 10**9),
+    ("runs.0.cycles.1.tree.kept", [0, 0]),
+    ("runs.0.cycles.1.tree.kept", [0, 21]),
+    ("runs.0.cycles.1.tree.path", [99]),
+    ("runs.0.cycles.1.tree.path", [1]),
+    ("runs.0.table.texts", [{}]),
+    ("runs.0.cycles.1.tree.q", None),
+]
+MOUNT = """all => all.map(data => {
+  const place = document.createElement("div");
+  document.body.append(place);
+  EagleExplorer.mount(place, data, {});
+  return place.querySelector(".ee-failure").textContent;
+})"""
+
+
+def test_data_that_does_not_fit_is_refused_in_a_sentence(show: Show) -> None:
+    told = show(made_up(1)).page.evaluate(MOUNT, [runs_data([made_up(1)]), *(broken(*one) for one in BROKEN)])
+    assert told[0] == ""
+    for (path, value), sentence in zip(BROKEN, told[1:], strict=True):
+        assert sentence.startswith("This is not the data of a draft tree: "), (path, value, sentence)
+
+
+def broken(path: str, value: object) -> object:
+    """The data of a page with one value changed."""
+    data: Any = runs_data([made_up(1)])
     place = data
+    *way, last = [int(name) if name.isdigit() else name for name in path.split(".")]
     for name in way:
-        place = place[int(name)] if isinstance(place, list) else place[name]  # type: ignore[assignment]
-    if isinstance(place, list):
-        place[int(last)] = value
-    else:
-        place[last] = value
-    shown.page.evaluate(f"window.mounted = null; window.broken = {json.dumps(data)}")
-    shown.page.evaluate("() => { window.mounted = EagleExplorer.mount(document.getElementById('explorer'), window.broken, {}) }")
-    assert shown.page.locator(".ee-failure").inner_text().startswith("This is not the data of a draft tree: ")
+        place = place[name]
+    place[last] = value
+    return data
 
 
 def test_a_live_run_is_followed_until_somebody_looks_back(show: Show) -> None:
@@ -357,7 +384,7 @@ def test_dark_and_light_follow_the_system(show: Show) -> None:
 
 @pytest.mark.parametrize(("width", "height"), [(390, 844), (1280, 720)])
 def test_nothing_is_cut_off(show: Show, width: int, height: int) -> None:
-    """On a phone and on a projector the page never scrolls sideways; on a projector tree and story are on one screen."""
+    """The page never scrolls sideways; on a projector tree and story are on one screen."""
     shown = show(*recorded("code"), width=width, height=height)
     for tab in ("Attention mask", "Charts", "Compare", "Does it pay?", "How to read this"):
         shown.tab(tab)
@@ -366,7 +393,8 @@ def test_nothing_is_cut_off(show: Show, width: int, height: int) -> None:
         shown.page.evaluate("window.scrollTo(0, 0)")
         for name in (".ee-stage", ".ee-transport", ".ee-explain", ".ee-tree-legend"):
             box = shown.page.locator(name).bounding_box()
-            assert box is not None and box["y"] + box["height"] <= height, name
+            assert box is not None
+            assert box["y"] + box["height"] <= height, name
 
 
 def test_the_file_says_what_it_is_without_a_program(chromium: object, tmp_path: Path, show: Show) -> None:
