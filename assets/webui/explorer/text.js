@@ -36,7 +36,22 @@ function signs(text) {
   return sum(Array.from(text, (sign) => (WIDE.test(sign) ? 2 : 1)));
 }
 
+// The same few tokens come back in every cycle, so their labels are kept.
+const labels = new Map();
+const MOST_LABELS = 4000;
+
 function label(text, longest = LONGEST_LABEL) {
+  if (longest !== LONGEST_LABEL) return shortened(text, longest);
+  let known = labels.get(text);
+  if (known === undefined) {
+    if (labels.size > MOST_LABELS) labels.clear();
+    known = shortened(text, longest);
+    labels.set(text, known);
+  }
+  return known;
+}
+
+function shortened(text, longest) {
   const shown = visible(text.slice(0, 200));
   if (signs(shown) <= longest) return shown;
   let kept = "";

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,9 +74,13 @@ def test_every_control(show: Show) -> None:
     assert page.locator(".ee").get_attribute("data-theme") == "dark"
 
 
+NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
+
+
 def test_it_plays_by_itself_and_stops(show: Show) -> None:
     shown = show(made_up(2))
-    shown.page.clock.install()
+    shown.page.clock.install(time=NEW_YEAR)
+    shown.page.clock.pause_at(NEW_YEAR + timedelta(hours=1))  # from here on time goes by as told
     shown.click("Play")
     assert shown.step == "Cycle 1 · Level 2"
     shown.page.clock.run_for(2000)
@@ -147,7 +152,7 @@ def test_the_mask_is_the_ancestor_matrix(show: Show) -> None:
         while at >= 0:
             seen.add(at)
             at = parents[at]
-        signs = row.locator(".ee-one, .ee-zero").all_inner_texts()[1:]  # the first stands for the text
+        signs = row.locator(".ee-one, .ee-zero").all_text_contents()[1:]  # the first stands for the text
         assert signs == ["1" if column in seen else "0" for column in range(len(parents))]
 
 
