@@ -101,15 +101,22 @@ def replay(
     ] = None,
     step: Annotated[bool, typer.Option("--step", help="Pause in every cycle and explain it.")] = False,
     seek: Annotated[int, typer.Option(metavar="N", help="Begin with cycle N of the first answer.")] = 0,
+    html: Annotated[
+        Path | None,
+        typer.Option(metavar="OUT", help="Write it as one page for a browser instead, which needs no network."),
+    ] = None,
+    beside: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A second recording for the page, to compare with.")
+    ] = None,
 ) -> None:
-    """Play a recording in the terminal; no model is needed.
+    """Play a recording in the terminal, or write it as a page; no model is needed.
 
     Keys: space pauses, right and left go a cycle on and back, + and - change the speed, s walks through the steps of
     a cycle, q leaves.
     """
     from eagle_chat.cli.replay import run
 
-    raise typer.Exit(run(file, demo, speed, step, seek))
+    raise typer.Exit(run(file, demo, speed, step, seek, html, beside))
 
 
 @app.command()

@@ -182,7 +182,9 @@ def _load(chat: Chat, name: str) -> None:
 
 def _export(chat: Chat, name: str) -> None:
     if not name:
-        raise UserError("a file expected, found none: give /export FILE.md, FILE.json or FILE.jsonl (a recording)")
+        raise UserError(
+            "a file expected, found none: give /export FILE.md, FILE.json, FILE.html or FILE.jsonl (a recording)"
+        )
     path = Path(name)
     export(chat.conversation, path)
     say(f"written: {path}", quiet=True)
@@ -273,7 +275,7 @@ COMMANDS: dict[str, Command] = {
     "/clear": Command("", "forget the conversation so far", _clear),
     "/save": Command("NAME|FILE", "save the conversation with everything", _save),
     "/load": Command("[NAME|FILE|last]", "take up a saved conversation; alone: list them", _load, ("last", "previous")),
-    "/export": Command("FILE", "write FILE.md, FILE.json, or FILE.jsonl, a recording for eagle-chat replay", _export),
+    "/export": Command("FILE", "write FILE.md, FILE.json, FILE.html, a page, or FILE.jsonl, a recording", _export),
     "/stats": Command("", "the figures of the last answer in full", _stats),
     "/tree": Command(
         "[on|off|step]", "draft tree: show, hide, walk; alone: the last one", _tree, ("on", "off", "step")

@@ -10,7 +10,11 @@ class AnswerView {
   // `onCycle(index)`: a token of that cycle was clicked.
   constructor(onCycle) {
     this.text = make("div", {
-      class: "ee-answer", dir: "auto", tabindex: "0", role: "group", "aria-label": "The answer",
+      class: "ee-answer",
+      dir: "auto",
+      tabindex: "0",
+      role: "group",
+      "aria-label": "The answer",
       onclick: (event) => {
         const piece = event.target.closest("[data-cycle]");
         if (piece) onCycle(Number(piece.dataset.cycle));
@@ -44,7 +48,12 @@ class AnswerView {
       group.classList.toggle("ee-now", place === index && committed);
       group.classList.toggle("ee-later", place > index || (place === index && !committed));
     });
-    const group = this.groups[index];
+    window.cancelAnimationFrame(this.frame);
+    this.frame = window.requestAnimationFrame(() => this.reveal(this.groups[index]));
+  }
+
+  // Scroll the answer, and only it, so that a cycle's tokens can be seen. Done once the page has been laid out.
+  reveal(group) {
     if (!group || !this.text.clientHeight) return;
     const top = group.offsetTop - this.text.offsetTop;
     const { scrollTop, clientHeight } = this.text;
@@ -55,12 +64,15 @@ class AnswerView {
 }
 
 function pieces(tokens) {
-  return tokens.filter((one) => one.text !== "").map((one) => make("span", { class: `ee-from-${one.origin}` }, readable(one.text)));
+  return tokens
+    .filter((one) => one.text !== "")
+    .map((one) => make("span", { class: `ee-from-${one.origin}` }, readable(one.text)));
 }
 
 function originLegend() {
   return make(
-    "p", { class: "ee-legend" },
+    "p",
+    { class: "ee-legend" },
     ORIGINS.map(([origin, words]) => [make("span", { class: `ee-from-${origin}` }, "text"), make("span", {}, words)]),
   );
 }

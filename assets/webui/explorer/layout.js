@@ -1,5 +1,6 @@
-// A tidy tree from left to right: levels are columns, a parent stands in the row of its first child, and subtrees move
-// up into free room. So the head's favourite path is a straight line, and no two edges cross.
+// Levels are columns. Within a level the nodes stand in the order of the tree, so that no two edges cross, each as high up
+// as its elder neighbours and its parent allow. So the head's favourite path is a straight line along the top, and the
+// picture is hardly higher than its largest level.
 
 const ROW = 31;
 const BOX = 25;
@@ -7,47 +8,32 @@ const GAP = 40;
 const MARGIN = 10;
 const SIGN_WIDTH = 7.85; // of a typewriter face of 13 pixels
 const BOX_EXTRA = 58; // sign in front, number behind, air
+const BETWEEN_FAMILIES = 1.22; // rows from a node to the next one that has another parent
 
-// `root`: {children, label}. Adds `row` and `column` to every node; the size of the picture in rows and pixels.
+// `root`: {children, label}. Adds `row` and `column` to every node; gives the size of the picture in rows and pixels.
 function arrange(root) {
-  settle(root, 0);
   const widths = [];
-  let rows = 0;
-  const place = (node, row) => {
-    node.row = row;
-    rows = Math.max(rows, row + 1);
-    const width = Math.max(signs(node.label), 3) * SIGN_WIDTH + BOX_EXTRA;
-    widths[node.column] = Math.max(widths[node.column] ?? 0, width);
-    for (const child of node.children) place(child, row + child.offset);
-  };
-  place(root, 0);
+  let rows = 1;
+  Object.assign(root, { row: 0, column: 0 });
+  for (let level = [root]; level.length; level = level.flatMap((item) => item.children)) {
+    widths.push(Math.max(...level.map((item) => signs(item.label)), 3) * SIGN_WIDTH + BOX_EXTRA);
+    let free = 0;
+    for (const parent of level) {
+      for (const child of parent.children) {
+        child.column = widths.length;
+        child.row = Math.max(free, parent.row);
+        free = child.row + 1;
+        rows = Math.max(rows, free);
+      }
+      if (parent.children.length) free += BETWEEN_FAMILIES - 1;
+    }
+  }
   const lefts = [];
-  widths.reduce((left, width, column) => {
+  const right = widths.reduce((left, width, column) => {
     lefts[column] = left;
     return left + width + GAP;
   }, MARGIN);
-  const last = widths.length - 1;
-  return { rows, widths, lefts, width: lefts[last] + widths[last] + MARGIN, height: rows * ROW - (ROW - BOX) + 2 * MARGIN };
-}
-
-// `offset` of every child (rows below its parent); the outline of the subtree by levels, seen from its own row.
-function settle(node, column) {
-  node.column = column;
-  const outline = { top: [0], bottom: [0] };
-  for (const child of node.children) {
-    const own = settle(child, column + 1);
-    let offset = 0;
-    own.top.forEach((row, level) => {
-      const above = outline.bottom[level + 1];
-      if (above !== undefined) offset = Math.max(offset, above + 1 - row);
-    });
-    child.offset = offset;
-    own.top.forEach((row, level) => {
-      outline.top[level + 1] = Math.min(outline.top[level + 1] ?? Infinity, row + offset);
-      outline.bottom[level + 1] = Math.max(outline.bottom[level + 1] ?? -Infinity, own.bottom[level] + offset);
-    });
-  }
-  return outline;
+  return { rows, widths, lefts, width: right - GAP + MARGIN, height: rows * ROW - (ROW - BOX) + 2 * MARGIN };
 }
 
 const boxTop = (row) => MARGIN + row * ROW;

@@ -9,6 +9,16 @@ function expect(holds, where, what) {
   if (!holds) throw new Error(`This is not the data of a draft tree: ${where}: ${what} expected.`);
 }
 
+// What an action gives; where a part of the data that it reads is not there at all, that is said.
+function wholly(where, action) {
+  try {
+    return action();
+  } catch (error) {
+    if (error instanceof TypeError) expect(false, where, "all parts");
+    throw error;
+  }
+}
+
 const isCount = (value) => Number.isInteger(value) && value >= 0;
 const isText = (value) => typeof value === "string";
 
@@ -20,7 +30,8 @@ function readData(data) {
   for (const [nodes, seconds] of Object.entries(data.costs ?? {})) {
     if (Number(nodes) >= 1 && seconds > 0) costs.set(Number(nodes), seconds);
   }
-  return { runs: data.runs.map((run, place) => new RunModel(run, `run ${place + 1}`)), costs };
+  const runs = wholly("runs", () => data.runs.map((run, place) => new RunModel(run, `run ${place + 1}`)));
+  return { runs, costs };
 }
 
 // A list of tokens: ids and texts side by side.
@@ -122,7 +133,7 @@ class CycleModel {
 
   // The tree, made when it is first asked for.
   get tree() {
-    if (this.raw && !this.known) this.known = readTree(this.raw, this.table, this.where);
+    if (this.raw && !this.known) this.known = wholly(this.where, () => readTree(this.raw, this.table, this.where));
     return this.known;
   }
 
@@ -154,14 +165,26 @@ function readTree(raw, table, where) {
     const steps = id ? raw.q[id - 1] : 0;
     const value = raw.value && id ? raw.value[id - 1] : (parent ? parent.steps : 0) + (steps ?? 0);
     const node = {
-      id, parent, children: [], depth: parent ? parent.depth + 1 : 0, text: text(raw.token[id]),
-      token: table.ids[raw.token[id]], q: log(steps), steps: value, value: log(value), slot: -1, p: null,
-      rank: parent ? (raw.rank ? raw.rank[id - 1] : parent.children.length) : 0, status: null, choice: null, u: null,
+      id,
+      parent,
+      children: [],
+      depth: parent ? parent.depth + 1 : 0,
+      text: text(raw.token[id]),
+      token: table.ids[raw.token[id]],
+      q: log(steps),
+      steps: value,
+      value: log(value),
+      slot: -1,
+      p: null,
+      rank: parent ? (raw.rank ? raw.rank[id - 1] : parent.children.length) : 0,
+      status: null,
+      choice: null,
+      u: null,
     };
     if (parent) parent.children.push(node);
     nodes.push(node);
   }
-  return judge({ nodes, depth: Math.max(...nodes.map((node) => node.depth)) }, raw, text, log, where);
+  return judge({ nodes, depth: nodes.reduce((most, node) => Math.max(most, node.depth), 0) }, raw, text, log, where);
 }
 
 function judge(tree, raw, text, log, where) {

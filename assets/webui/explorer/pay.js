@@ -7,12 +7,14 @@ class PayView {
     this.typed = null;
   }
 
-  show(runs, run, costs) {
+  show({ runs, run, costs }) {
     const changed = this.run !== run || this.cycles !== run.cycles.length;
     Object.assign(this, { runs, run, costs, cycles: run.cycles.length });
     const mean = run.meanSeconds();
     if (run.plain || !mean || !run.decoding.some((cycle) => cycle.traced)) {
-      const plain = run.plain ? "This answer was made without a draft: choose one with a draft above." : "No draft tree is recorded here yet.";
+      const plain = run.plain
+        ? "This answer was made without a draft: choose one with a draft above."
+        : "No draft tree is recorded here yet.";
       replace(this.element, make("p", { class: "ee-prose" }, plain));
       this.run = null;
       return;
@@ -25,27 +27,43 @@ class PayView {
   // What the recordings say.
   measure(mean) {
     const { run } = this;
-    const plain = this.runs.find((one) => one.plain && one.decoding.length && one.question === run.question)
-      ?? this.runs.find((one) => one.plain && one.decoding.length);
+    const plain =
+      this.runs.find((one) => one.plain && one.decoding.length && one.question === run.question) ??
+      this.runs.find((one) => one.plain && one.decoding.length);
     const traced = run.decoding.filter((cycle) => cycle.traced);
     this.mean = mean;
     this.plainMean = plain ? plain.meanSeconds() : null;
-    this.depth = Math.max(...traced.map((cycle) => cycle.tree.depth), 1);
-    this.topK = Math.max(...traced.flatMap((cycle) => cycle.tree.nodes.map((node) => node.rank + 1)), 1);
-    this.nodes = Math.max(...traced.map((cycle) => cycle.tree.kept.length), 1);
-    this.drafted = Math.max(...traced.map((cycle) => cycle.tree.nodes.length), 1);
+    const most = { depth: 1, topK: 1, nodes: 1, drafted: 1 };
+    const raise = (name, value) => (most[name] = Math.max(most[name], value));
+    for (const cycle of traced) {
+      const fresh = cycle.known === null;
+      const { nodes, kept, depth } = cycle.tree;
+      raise("depth", depth);
+      raise("nodes", kept.length);
+      raise("drafted", nodes.length);
+      for (const node of nodes) raise("topK", node.rank + 1);
+      if (fresh) cycle.forget();
+    }
+    Object.assign(this, most);
     this.ask = { depth: this.depth, topK: this.topK, nodes: this.nodes };
   }
 
   get plainStep() {
     if (this.typed) return this.typed;
-    return this.plainMean ? sum(Object.values(this.plainMean)) : this.costs.get(1) ?? null;
+    return this.plainMean ? sum(Object.values(this.plainMean)) : (this.costs.get(1) ?? null);
   }
 
   get passCosts() {
     if (this.costs.size > 1) return new PassCosts([...this.costs]);
     const one = this.plainMean ? this.plainMean.verify : this.plainStep;
-    return new PassCosts(one && this.nodes > 1 ? [[1, one], [this.nodes, this.mean.verify]] : [[this.nodes, this.mean.verify]]);
+    return new PassCosts(
+      one && this.nodes > 1
+        ? [
+            [1, one],
+            [this.nodes, this.mean.verify],
+          ]
+        : [[this.nodes, this.mean.verify]],
+    );
   }
 
   // c of a tree: the target's pass by its nodes, the head's passes by the levels, the rest as it was.
@@ -59,33 +77,95 @@ class PayView {
     const slider = (key, words, most, why) => {
       const id = newId(key);
       const output = make("output", { for: id });
-      const input = make("input", { id, type: "range", min: key === "nodes" ? 2 : 1, max: most, value: this.ask[key], oninput: () => { this.ask[key] = Number(input.value); this.update(); } });
+      const input = make("input", {
+        id,
+        type: "range",
+        min: key === "nodes" ? 2 : 1,
+        max: most,
+        value: this.ask[key],
+        oninput: () => {
+          this.ask[key] = Number(input.value);
+          this.update();
+        },
+      });
       this.sliders[key] = { input, output };
-      return make("div", { class: "ee-slider" }, make("label", { for: id }, words, " ", output), input, make("span", { class: "ee-small" }, why));
+      return make(
+        "div",
+        { class: "ee-slider" },
+        make("label", { for: id }, words, " ", output),
+        input,
+        make("span", { class: "ee-small" }, why),
+      );
     };
     this.sliders = {};
     this.facts = make("div", { class: "ee-facts" });
     this.result = make("p", { class: "ee-verdict", "aria-live": "polite" });
     this.picture = make("div", {});
-    const flat = make("input", { type: "checkbox", onchange: (event) => { this.flat = event.target.checked; this.update(); } });
+    const flat = make("input", {
+      type: "checkbox",
+      onchange: (event) => {
+        this.flat = event.target.checked;
+        this.update();
+      },
+    });
     flat.checked = this.flat;
-    const step = make("input", { type: "number", min: "0", step: "any", "aria-label": "Seconds of a plain step", placeholder: "seconds", oninput: (event) => { this.typed = Number(event.target.value) > 0 ? Number(event.target.value) : null; this.update(); } });
+    const step = make("input", {
+      type: "number",
+      min: "0",
+      step: "any",
+      "aria-label": "Seconds of a plain step",
+      placeholder: "seconds",
+      oninput: (event) => {
+        this.typed = Number(event.target.value) > 0 ? Number(event.target.value) : null;
+        this.update();
+      },
+    });
     replace(
       this.element,
-      make("p", { class: "ee-prose" }, "A draft pays where it gives more tokens a pass than a pass costs more: τ > 1 + c. Here c is measured: ", make("b", {}, "cycle time ÷ plain step − 1"), "."),
+      make(
+        "p",
+        { class: "ee-prose" },
+        "A cycle with a draft costs as much as 1 + c plain steps and gives τ tokens, so it pays where ",
+        make("b", {}, "τ > 1 + c"),
+        ". Here c is measured: cycle time ÷ plain step − 1.",
+      ),
       this.facts,
-      this.plainMean || this.costs.get(1) ? null : make("p", { class: "ee-prose" }, "No plain answer is recorded here, so c is not known. If you know what a plain step takes on that machine: ", step, " s"),
+      this.plainMean || this.costs.get(1)
+        ? null
+        : make(
+            "p",
+            { class: "ee-prose" },
+            "No plain answer is recorded here, so c is not known. If you know what a plain step takes on that machine: ",
+            step,
+            " s",
+          ),
       make("h4", {}, "What if the tree were another?"),
-      make("div", { class: "ee-columns" },
-        make("div", {}, slider("depth", "Depth", this.depth, "levels of the draft"), slider("topK", "Width", this.topK, "children of an extended node"), slider("nodes", "Nodes N", this.drafted, "sent to the target, root included"), make("label", { class: "ee-check" }, flat, " a pass costs the same for any N (as on a large accelerator)")),
-        make("div", {}, this.result, this.picture)),
+      make(
+        "div",
+        { class: "ee-columns" },
+        make(
+          "div",
+          {},
+          slider("depth", "Depth", this.depth, "levels of the draft"),
+          slider("topK", "Width", this.topK, "children of an extended node"),
+          slider("nodes", "Nodes N", this.drafted, "sent to the target, root included"),
+          make("label", { class: "ee-check" }, flat, " a pass costs the same for any N (as on a large accelerator)"),
+        ),
+        make("div", {}, this.result, this.picture),
+      ),
       make("p", { class: "ee-small" }, this.footnote()),
     );
   }
 
   footnote() {
-    const basis = this.costs.size > 1 ? "The cost of a pass by N was measured." : "The cost of a pass by N is a straight line between the plain step and the recorded tree.";
-    const rule = this.run.rule === "rejection" ? " Under the rejection rule the answer itself depends on the tree, so this is an estimate." : "";
+    const basis =
+      this.costs.size > 1
+        ? "The cost of a pass by N was measured."
+        : "The cost of a pass by N is a straight line between the plain step and the recorded tree.";
+    const rule =
+      this.run.rule === "rejection"
+        ? " Under the rejection rule the answer itself depends on the tree, so this is an estimate."
+        : "";
     return `τ is computed on the recorded drafts, each from its recorded root; nodes that were never drafted count as wrong. ${basis} Drafting is taken to cost the same for each level.${rule}`;
   }
 
@@ -98,39 +178,45 @@ class PayView {
     const step = this.plainStep;
     const total = sum(Object.values(this.mean));
     const c = step ? total / step - 1 : null;
-    replace(this.facts, fact("τ", recorded.toFixed(2), "tokens a pass, measured"), fact("c", c === null ? "?" : c.toFixed(2), c === null ? "not known" : `${duration(total)} a cycle, ${duration(step)} a plain step`), fact("break-even τ", c === null ? "?" : (1 + c).toFixed(2), "1 + c"), fact("speed-up", c === null ? "?" : `×${(recorded / (1 + c)).toFixed(2)}`, "τ ÷ (1 + c)"));
+    replace(
+      this.facts,
+      fact("τ", recorded.toFixed(2), "tokens a pass, measured"),
+      fact(
+        "c",
+        c === null ? "?" : c.toFixed(2),
+        c === null ? "not known" : `${duration(total)} a cycle, ${duration(step)} a plain step`,
+      ),
+      fact("break-even τ", c === null ? "?" : (1 + c).toFixed(2), "1 + c"),
+      fact("speed-up", c === null ? "?" : `×${(recorded / (1 + c)).toFixed(2)}`, "τ ÷ (1 + c)"),
+    );
     if (step) {
       const speed = tau / (1 + this.cost(ask.depth, ask.nodes));
       const pays = speed >= 1;
       this.result.className = `ee-verdict ${pays ? "ee-yes" : "ee-no"}`;
-      replace(this.result, make("b", {}, pays ? "✓ " : "✗ "), `τ ${tau.toFixed(2)} against a break-even of ${(1 + this.cost(ask.depth, ask.nodes)).toFixed(2)}: `, make("b", {}, `×${speed.toFixed(2)}`), pays ? ", it pays." : ", it does not pay.");
+      replace(
+        this.result,
+        make("b", {}, pays ? "✓ " : "✗ "),
+        `τ ${tau.toFixed(2)} against a break-even of ${(1 + this.cost(ask.depth, ask.nodes)).toFixed(2)}: `,
+        make("b", {}, `×${speed.toFixed(2)}`),
+        pays ? ", it pays." : ", it does not pay.",
+      );
     } else {
       this.result.className = "ee-verdict";
       replace(this.result, `τ would be ${tau.toFixed(2)}.`);
     }
-    replace(this.picture, this.curve(needed, step));
-  }
-
-  // τ by N, and what it has to beat.
-  curve(needed, step) {
-    const most = this.drafted;
-    const sizes = Array.from({ length: most }, (_, place) => place + 1);
+    const sizes = Array.from({ length: this.drafted }, (_, place) => place + 1);
     const taus = sizes.map((nodes) => tauAt(needed, nodes));
-    const bars = step ? sizes.map((nodes) => 1 + this.cost(this.ask.depth, nodes)) : [];
-    const [width, height, left, bottom] = [440, 210, 32, 34];
-    const top = Math.min(Math.max(...taus, ...bars, 2), Math.max(...taus) * 2.5) * 1.08;
-    const x = (nodes) => left + ((nodes - 1) / Math.max(most - 1, 1)) * (width - left - 12);
-    const y = (value) => height - bottom - (Math.min(value, top) / top) * (height - bottom - 10);
-    const svg = frame(width, height, `τ by the number of nodes, from ${taus[0].toFixed(2)} to ${taus[most - 1].toFixed(2)}`);
-    for (let value = 0; value <= top; value += Math.max(1, Math.round(top / 5))) svg.append(draw("line", { class: "ee-grid", x1: left, x2: width - 12, y1: y(value), y2: y(value) }), axisText(left - 6, y(value) + 4, value, "end"));
-    const line = (values, name) => draw("path", { class: name, d: values.map((value, place) => `${place ? "L" : "M"}${x(sizes[place]).toFixed(1)} ${y(value).toFixed(1)}`).join("") });
-    svg.append(line(taus, "ee-line-tau"), bars.length ? line(bars, "ee-line-cost") : "");
-    svg.append(draw("line", { class: "ee-mean", x1: x(this.ask.nodes), x2: x(this.ask.nodes), y1: 8, y2: height - bottom }), axisText(left, height - 18, "N = 1", "start"), axisText(width - 12, height - 18, String(most), "end"));
-    svg.append(draw("text", { class: "ee-axis ee-ink-draft", x: left, y: height - 3 }, "━ τ by N"), bars.length ? draw("text", { class: "ee-axis ee-ink-bonus", x: left + 80, y: height - 3 }, "┅ break-even 1 + c") : "");
-    return svg;
+    const bars = step ? sizes.map((nodes) => 1 + this.cost(ask.depth, nodes)) : [];
+    replace(this.picture, payCurve(taus, bars, ask.nodes));
   }
 }
 
 function fact(name, value, why) {
-  return make("div", { class: "ee-fact" }, make("span", { class: "ee-fact-name" }, name), make("b", {}, value), make("span", { class: "ee-small" }, why));
+  return make(
+    "div",
+    { class: "ee-fact" },
+    make("span", { class: "ee-fact-name" }, name),
+    make("b", {}, value),
+    make("span", { class: "ee-small" }, why),
+  );
 }

@@ -12,12 +12,24 @@ const LOOKS = {
   rejected: { sign: "✗", word: "rejected" },
   unreached: { sign: "·", word: "never reached" },
   bonus: { sign: "★", word: "the target’s own" },
+  ghost: { sign: "", word: "still to come" },
   folded: { sign: "", word: "dropped nodes, folded" },
 };
 
-// Two views of a cycle: everything that was drafted, and what the target saw.
-function viewsOf(tree) {
-  return { drafted: viewOf(draftedRoot(tree)), judged: viewOf(judgedRoot(tree)) };
+// Two views of a cycle, each made when it is first needed: everything that was drafted, and what the target saw.
+class Views {
+  constructor(tree) {
+    this.tree = tree;
+    this.known = {};
+  }
+
+  get drafted() {
+    return (this.known.drafted ??= viewOf(draftedRoot(this.tree)));
+  }
+
+  get judged() {
+    return (this.known.judged ??= viewOf(judgedRoot(this.tree)));
+  }
 }
 
 function viewOf(root) {
@@ -48,7 +60,13 @@ function draftedRoot(tree) {
     }
     if (dropped.length) {
       const first = dropped[0];
-      item.children.push({ key: `f${node.id}`, node: first, label: `${dropped.length} more`, children: [], folded: dropped });
+      item.children.push({
+        key: `f${node.id}`,
+        node: first,
+        label: `${dropped.length} more`,
+        children: [],
+        folded: dropped,
+      });
     }
     return item;
   };
@@ -67,7 +85,7 @@ function judgedRoot(tree) {
   return grow(tree.nodes[0]);
 }
 
-// How an item looks at a step: {look, faint, number, bar}, or null where it is not there yet.
+// How an item looks at a step: {look, faint, number}. What is still to come is an empty outline.
 function lookOf(item, tree, step) {
   const { node } = item;
   if (!node) return { look: "bonus", faint: false, number: null };
@@ -83,7 +101,7 @@ function lookOf(item, tree, step) {
 
 function lookWhileDrafting(item, step) {
   const { node } = item;
-  if (node.depth > step.level) return null;
+  if (node.depth > step.level) return { look: "ghost", faint: true, number: null };
   if (node.id === 0) return { look: "root", faint: false, number: null };
   if (item.folded) return { look: "folded", faint: node.depth < step.level, number: null };
   const extended = node.depth < step.level && node.children.length > 0;
@@ -104,11 +122,14 @@ function facts(item, tree, step) {
   if (!node) return [["token", tree.bonus, "the target’s own, drawn where the accepted path ends"]];
   if (item.folded) return foldedFacts(item);
   const judged = step.kind === "verify" || step.kind === "commit";
-  const rows = node.id === 0 ? [] : [
-    ["q", probability(node.q), "the draft head’s probability"],
-    ["value", probability(node.value), "product of the q’s down to here"],
-    ["rank", String(node.rank + 1), "place among its parent’s children"],
-  ];
+  const rows =
+    node.id === 0
+      ? []
+      : [
+          ["q", probability(node.q), "the draft head’s probability"],
+          ["value", probability(node.value), "product of the q’s down to here"],
+          ["rank", String(node.rank + 1), "place among its parent’s children"],
+        ];
   if (node.slot >= 0 && node.id) rows.push(["p", probability(node.p), "the target’s probability"]);
   if (node.u !== null) rows.push(["u", node.u.toFixed(3), "the number that decided: accepted if small enough"]);
   if (node.choice !== null && judged) rows.push(["next", visible(node.choice), "what the target chose after it"]);
@@ -120,23 +141,22 @@ function foldedFacts(item) {
   const all = sum(item.folded.map(below));
   const best = [...item.folded].sort((a, b) => a.steps - b.steps).slice(0, 4);
   return [
-    ["nodes", String(all), all === item.folded.length ? "all dropped at reranking" : "with those below them; all dropped at reranking"],
+    [
+      "nodes",
+      String(all),
+      all === item.folded.length ? "all dropped at reranking" : "with those below them; all dropped at reranking",
+    ],
     ["best", best.map((node) => label(node.text, 8)).join("  "), `values from ${probability(best[0].value)} down`],
   ];
 }
 
-function statusWord(item, look) {
-  if (!item.node || item.folded || !look) return LOOKS[look ? look.look : "folded"].word;
-  return LOOKS[look.look].word;
-}
-
 // The whole of it for those who hear it.
-function spokenNode(item, tree, step, look) {
+function spokenNode(item, tree, look) {
   const { node } = item;
   if (!node) return `${spoken(tree.bonus)}, the target’s own token`;
   if (item.folded) return `${counted(item.folded.length, "dropped node")} under ${spoken(node.parent.text)}`;
   if (node.id === 0) return `${spoken(node.text)}, root: the newest token of the text`;
-  const parts = [spoken(node.text), `level ${node.depth}`, statusWord(item, look), `q ${probability(node.q)}`];
+  const parts = [spoken(node.text), `level ${node.depth}`, LOOKS[look.look].word, `q ${probability(node.q)}`];
   parts.push(`value ${probability(node.value)}`, `rank ${node.rank + 1}`);
   if (node.slot >= 0) parts.push(`p ${probability(node.p)}`);
   return parts.join(", ");

@@ -43,7 +43,7 @@ function probability(value) {
 function shortProbability(value) {
   if (value === null) return "?";
   if (value >= 0.995) return "1.0";
-  return value >= 0.005 ? value.toFixed(2).slice(1) : "~0";
+  return value >= 0.005 ? value.toFixed(2).slice(1) : "<.01";
 }
 
 function duration(seconds) {

@@ -4,7 +4,8 @@ const LONGEST_LABEL = 14;
 const SIGNS = { "\n": "⏎", "\r": "␍", "\t": "⇥", "\u00a0": "⍽", "\u200b": "∅" };
 // Signs that turn the direction of the text around them would garble a label.
 const CONTROL = /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
-const WIDE = /[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe4f\uff00-\uff60\u{1f000}-\u{1faff}\u{20000}-\u{3fffd}]/u;
+const WIDE =
+  /[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe4f\uff00-\uff60\u{1f000}-\u{1faff}\u{20000}-\u{3fffd}]/u;
 
 function controlPicture(sign) {
   if (SIGNS[sign]) return SIGNS[sign];
@@ -35,7 +36,22 @@ function signs(text) {
   return sum(Array.from(text, (sign) => (WIDE.test(sign) ? 2 : 1)));
 }
 
+// The same few tokens come back in every cycle, so their labels are kept.
+const labels = new Map();
+const MOST_LABELS = 4000;
+
 function label(text, longest = LONGEST_LABEL) {
+  if (longest !== LONGEST_LABEL) return shortened(text, longest);
+  let known = labels.get(text);
+  if (known === undefined) {
+    if (labels.size > MOST_LABELS) labels.clear();
+    known = shortened(text, longest);
+    labels.set(text, known);
+  }
+  return known;
+}
+
+function shortened(text, longest) {
   const shown = visible(text.slice(0, 200));
   if (signs(shown) <= longest) return shown;
   let kept = "";
@@ -46,9 +62,15 @@ function label(text, longest = LONGEST_LABEL) {
   return `${kept}…`;
 }
 
+// The sign for a blank steps back: most tokens begin with one. `element` is make or draw, `name` span or tspan.
+function labelSpans(shown, element = draw, name = "tspan") {
+  const blanks = /^␣+/.exec(shown);
+  return blanks ? [element(name, { class: "ee-blank" }, blanks[0]), shown.slice(blanks[0].length)] : [shown];
+}
+
 // A token within a sentence.
 function tokenChip(text) {
-  return make("span", { class: "ee-token" }, label(text, 24));
+  return make("span", { class: "ee-token" }, labelSpans(label(text, 24), make, "span"));
 }
 
 // A token for those who hear it.

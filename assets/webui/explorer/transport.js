@@ -4,15 +4,34 @@ class Transport {
   constructor(explorer) {
     this.explorer = explorer;
     this.timer = null;
-    const button = (name, text, action) => make("button", { type: "button", "aria-label": name, title: name, onclick: action }, text);
+    const button = (name, text, action) =>
+      make("button", { type: "button", "aria-label": name, title: name, onclick: action }, text);
     this.play = button("Play", "▶", () => this.toggle());
     this.slider = make("input", { type: "range", min: 0, step: 1, "aria-label": "Cycle", oninput: () => this.slide() });
     this.count = make("output", { class: "ee-count-of" });
     this.steps = make("div", { class: "ee-segments ee-steps", role: "group", "aria-label": "Steps of this cycle" });
-    this.latest = make("button", { type: "button", class: "ee-latest", onclick: () => explorer.goTo(explorer.run.cycles.length - 1, Infinity, true) }, "Follow the newest");
+    this.latest = make(
+      "button",
+      {
+        type: "button",
+        class: "ee-latest",
+        onclick: () => explorer.goTo(explorer.run.cycles.length - 1, Infinity, true),
+      },
+      "Follow the newest",
+    );
     this.element = make(
-      "div", { class: "ee-transport" },
-      make("div", { class: "ee-cycles" }, this.play, button("Back one step", "‹", () => this.hand(-1)), button("On one step", "›", () => this.hand(1)), this.slider, this.count, this.latest),
+      "div",
+      { class: "ee-transport" },
+      make(
+        "div",
+        { class: "ee-cycles" },
+        this.play,
+        button("Back one step", "‹", () => this.hand(-1)),
+        button("On one step", "›", () => this.hand(1)),
+        this.slider,
+        this.count,
+        this.latest,
+      ),
       this.steps,
     );
   }
@@ -32,7 +51,12 @@ class Transport {
     const names = steps.map((step) => step.spoken ?? step.name).join("|");
     if (this.names !== names) {
       this.names = names;
-      replace(this.steps, steps.map((step, place) => make("button", { type: "button", "aria-label": step.spoken, onclick: () => this.step(place) }, step.name)));
+      replace(
+        this.steps,
+        steps.map((step, place) =>
+          make("button", { type: "button", "aria-label": step.spoken, onclick: () => this.step(place) }, step.name),
+        ),
+      );
     }
     [...this.steps.children].forEach((button, place) => {
       if (place === at.step) button.setAttribute("aria-current", "step");
@@ -61,7 +85,8 @@ class Transport {
       return;
     }
     const { explorer } = this;
-    const atEnd = explorer.at.cycle === explorer.run.cycles.length - 1 && explorer.at.step === explorer.steps.length - 1;
+    const atEnd =
+      explorer.at.cycle === explorer.run.cycles.length - 1 && explorer.at.step === explorer.steps.length - 1;
     if (atEnd) explorer.goTo(0, 0);
     this.timer = window.setInterval(() => explorer.move(1) || this.pause(), STEP_MILLISECONDS);
     this.sign("❚❚", "Pause");

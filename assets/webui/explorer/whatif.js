@@ -7,21 +7,23 @@
 // [cycles][tokens]: for a cycle, the least number of nodes (root included) that a tree needs to give 2, 3, ... tokens.
 function nodesNeeded(run, depth, topK) {
   const all = run.tokens;
-  return run.decoding.filter((cycle) => cycle.traced).map((cycle) => {
-    const fresh = cycle.known === null;
-    const { tree } = cycle;
-    const place = new Map();
-    restricted(tree, depth, topK, run.policy === "dynamic").forEach((node, order) => place.set(node, order + 2));
-    const needed = [];
-    let node = tree.nodes[0];
-    for (let at = cycle.start; at < all.length - 1; at += 1) {
-      node = node.children.find((child) => child.token === all[at].id && place.has(child));
-      if (!node) break;
-      needed.push(Math.max(place.get(node), needed[needed.length - 1] ?? 0));
-    }
-    if (fresh) cycle.forget();
-    return needed;
-  });
+  return run.decoding
+    .filter((cycle) => cycle.traced)
+    .map((cycle) => {
+      const fresh = cycle.known === null;
+      const { tree } = cycle;
+      const place = new Map();
+      restricted(tree, depth, topK, run.policy === "dynamic").forEach((node, order) => place.set(node, order + 2));
+      const needed = [];
+      let node = tree.nodes[0];
+      for (let at = cycle.start; at < all.length - 1; at += 1) {
+        node = node.children.find((child) => child.token === all[at].id && place.has(child));
+        if (!node) break;
+        needed.push(Math.max(place.get(node), needed[needed.length - 1] ?? 0));
+      }
+      if (fresh) cycle.forget();
+      return needed;
+    });
 }
 
 // The drafted nodes that a tree of this depth and width would have had, the most valuable first.
@@ -37,7 +39,8 @@ function restricted(tree, depth, topK, dynamic) {
   return dynamic ? chosen.sort((a, b) => a.steps - b.steps || a.id - b.id) : chosen;
 }
 
-const tauAt = (needed, nodes) => 1 + sum(needed.map((one) => one.filter((least) => least <= nodes).length)) / needed.length;
+const tauAt = (needed, nodes) =>
+  1 + sum(needed.map((one) => one.filter((least) => least <= nodes).length)) / needed.length;
 
 // Seconds of a target pass over some nodes: measured sizes, and straight lines between them.
 class PassCosts {
@@ -51,7 +54,8 @@ class PassCosts {
     if (points.length === 1) return points[0][1];
     const above = points.findIndex(([size]) => size >= nodes);
     const last = points.length - 1;
-    const [[n1, s1], [n2, s2]] = above < 0 ? [points[last - 1], points[last]] : [points[Math.max(above - 1, 0)], points[Math.max(above, 1)]];
+    const [[n1, s1], [n2, s2]] =
+      above < 0 ? [points[last - 1], points[last]] : [points[Math.max(above - 1, 0)], points[Math.max(above, 1)]];
     return Math.max(s1 + ((nodes - n1) / (n2 - n1)) * (s2 - s1), 0);
   }
 }

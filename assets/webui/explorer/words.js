@@ -28,7 +28,11 @@ function legendOf(step, tree) {
   const folded = tree.nodes.length > MOST_DRAWN;
   const looks = LEGENDS[step.kind].filter((look) => look !== "folded" || folded);
   return [
-    make("ul", {}, looks.map((look) => make("li", {}, swatch(look), MEANINGS[look]))),
+    make(
+      "ul",
+      {},
+      looks.map((look) => make("li", {}, swatch(look), MEANINGS[look])),
+    ),
     make("p", { class: "ee-small" }, "Number and bar are ", NUMBER_WORDS[step.kind], "."),
   ];
 }
@@ -36,8 +40,14 @@ function legendOf(step, tree) {
 function swatch(look) {
   const round = look === "bonus" || look === "folded" ? 8 : look === "root" ? 2 : 4;
   return draw(
-    "svg", { class: "ee-swatch", viewBox: "0 0 26 16", width: 26, height: 16, "aria-hidden": "true" },
-    draw("g", { class: `ee-node ee-${look}` }, draw("rect", { class: "ee-box", x: 1, y: 1, width: 24, height: 14, rx: round }), draw("text", { class: "ee-sign", x: 13, y: 12.5, "text-anchor": "middle" }, LOOKS[look].sign)),
+    "svg",
+    { class: "ee-swatch", viewBox: "0 0 26 16", width: 26, height: 16, "aria-hidden": "true" },
+    draw(
+      "g",
+      { class: `ee-node ee-${look}` },
+      draw("rect", { class: "ee-box", x: 1, y: 1, width: 24, height: 14, rx: round }),
+      draw("text", { class: "ee-sign", x: 13, y: 12.5, "text-anchor": "middle" }, LOOKS[look].sign),
+    ),
   );
 }
 
@@ -56,13 +66,32 @@ const GLOSSARY = [
 ];
 
 const KEYS = [
-  ["→ ←", "a step on, a step back"], ["Shift → ←", "a cycle on, a cycle back"], ["Space", "play, pause"], ["Home End", "beginning, end"],
-  ["Tab", "into the tree; there the arrows go from node to node"], ["+ − 0", "in the tree: zoom in, out, fit"],
+  ["→ ←", "a step on, a step back"],
+  ["Shift → ←", "a cycle on, a cycle back"],
+  ["Space", "play, pause"],
+  ["Home End", "beginning, end"],
+  ["Tab", "into the tree; there the arrows go from node to node"],
+  ["+ − 0", "in the tree: zoom in, out, fit"],
 ];
 
 function help() {
-  const list = (rows) => make("dl", { class: "ee-glossary" }, rows.map(([name, words]) => make("div", {}, make("dt", {}, name), make("dd", {}, words))));
-  return make("div", {}, make("p", { class: "ee-prose" }, INTRODUCTION), make("div", { class: "ee-columns" }, make("div", {}, make("h4", {}, "Words"), list(GLOSSARY)), make("div", {}, make("h4", {}, "Keys"), list(KEYS))));
+  const list = (rows) =>
+    make(
+      "dl",
+      { class: "ee-glossary" },
+      rows.map(([name, words]) => make("div", {}, make("dt", {}, name), make("dd", {}, words))),
+    );
+  return make(
+    "div",
+    {},
+    make("p", { class: "ee-prose" }, INTRODUCTION),
+    make(
+      "div",
+      { class: "ee-columns" },
+      make("div", {}, make("h4", {}, "Words"), list(GLOSSARY)),
+      make("div", {}, make("h4", {}, "Keys"), list(KEYS)),
+    ),
+  );
 }
 
 // Target, head, tree, sampling, device, in a line.
@@ -72,18 +101,30 @@ function aboutRun(run) {
   const tree = about.tree ?? {};
   const shape = ["depth", "top_k", "total_tokens"].filter((name) => isCount(tree[name]));
   const parts = [
-    about.target, about.head ? `head ${about.head}` : "no draft head", run.plain ? "plain decoding" : `${run.policy} tree`,
-    run.plain || !shape.length ? "" : shape.map((name) => `${{ depth: "depth", top_k: "width", total_tokens: "nodes" }[name]} ${tree[name]}`).join(", "),
-    sampling.temperature > 0 ? `temperature ${sampling.temperature}, seed ${sampling.seed}, ${sampling.verify}` : "greedy",
+    about.target,
+    about.head ? `head ${about.head}` : "no draft head",
+    run.plain ? "plain decoding" : `${run.policy} tree`,
+    run.plain || !shape.length
+      ? ""
+      : shape
+          .map((name) => `${{ depth: "depth", top_k: "width", total_tokens: "nodes" }[name]} ${tree[name]}`)
+          .join(", "),
+    sampling.temperature > 0
+      ? `temperature ${sampling.temperature}, seed ${sampling.seed}, ${sampling.verify}`
+      : "greedy",
     [about.device, about.dtype].filter(Boolean).join(" "),
   ];
-  return parts.filter((part) => part && isText(part)).map((part) => readable(part).slice(0, 120)).join(" · ");
+  return parts
+    .filter((part) => part && isText(part))
+    .map((part) => readable(part).slice(0, 120))
+    .join(" · ");
 }
 
 // Light or dark: "light", "dark", "auto" (the system), "host" (a page that marks its body with class "dark").
 function watchTheme(host, wish, tell) {
   const media = window.matchMedia("(prefers-color-scheme: dark)");
-  const dark = () => (wish === "auto" ? media.matches : wish === "host" ? document.body.classList.contains("dark") : wish === "dark");
+  const dark = () =>
+    wish === "auto" ? media.matches : wish === "host" ? document.body.classList.contains("dark") : wish === "dark";
   const again = () => tell(dark());
   const observer = wish === "host" ? new MutationObserver(again) : null;
   return {

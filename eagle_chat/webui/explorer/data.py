@@ -4,9 +4,9 @@ A tree of EAGLE-2's size considers some 700 nodes in each cycle, of which 60 are
 token's text stands once per run, and probabilities are whole numbers: `-ln(probability)` in steps of 1e-4.
 
 A page is `{"version", "runs", "costs"}`. A run: `question`, `about` (the header), `table` (`ids`, `texts` of the
-tokens), `cycles`, `end`. A cycle: `n`, `out` (token ids), `pieces`, `origins` ("d" or "t" a token), `accepted`, `levels`
-("1" or "0"), `seconds`, `num_nodes`, and where the run was traced `tree`, of which `_tree` tells the columns. Cycle 0
-is the prefill.
+tokens), `cycles`, `end`. A cycle: `n`, `out` (token ids), `pieces`, `origins` ("d" or "t" a token), `accepted`,
+`levels` ("1" or "0"), `seconds`, `num_nodes`, and where the run was traced `tree`, of which `_tree` tells the columns.
+Cycle 0 is the prefill.
 """
 
 from __future__ import annotations

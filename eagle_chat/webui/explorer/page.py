@@ -16,33 +16,19 @@ from typing import Any
 from eagle_chat.core.assets import asset_path
 
 SCRIPTS = (
-    "start",
-    "model",
-    "text",
-    "layout",
-    "steps",
-    "picture",
-    "tree",
-    "mask",
-    "answer",
-    "charts",
-    "compare",
-    "whatif",
-    "pay",
-    "words",
-    "transport",
-    "app",
+    *("start", "model", "text", "layout", "steps", "picture", "tip", "viewport", "tree", "mask", "answer"),
+    *("charts", "calibration", "compare", "whatif", "curve", "pay", "words", "transport", "panels", "app"),
 )
-"""The parts of the program in `assets/webui/explorer`, in the order in which they are joined."""
+STYLES = ("explorer", "tree", "panels", "screens")
+"""The parts of program and style in `assets/webui/explorer`, in the order in which they are joined."""
 
 
 @functools.cache
 def explorer_assets() -> tuple[str, str]:
     """Style and program, (css, js). The program defines one global, `EagleExplorer`."""
     folder = asset_path("webui", "explorer")
-    css = (folder / "explorer.css").read_text(encoding="utf-8")
-    parts = [(folder / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS]
-    body = "\n".join(parts)
+    css = "\n".join((folder / f"{name}.css").read_text(encoding="utf-8") for name in STYLES)
+    body = "\n".join((folder / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS)
     return css, f'(function () {{\n"use strict";\n{body}\nwindow.EagleExplorer = EagleExplorer;\n}})();\n'
 
 
@@ -55,6 +41,7 @@ def html_page(data: dict[str, Any], title: str = "A draft tree, cycle by cycle")
     )
     policy = f"default-src 'none'; style-src {_hash(css)}; script-src {_hash(program)}; base-uri 'none'"
     return f"""<!doctype html>
+<!-- eagle-chat: a recorded answer with its draft trees -->
 <html lang="en">
 <head>
 <meta charset="utf-8">
