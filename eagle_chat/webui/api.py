@@ -52,6 +52,8 @@ class Endpoints:
         for picture in answer(self._service, session, controls):
             if picture.running:
                 yield {"text": picture.text, "done": False}
+            elif picture.error is not None:
+                raise gr.Error(str(picture.error)) from picture.error
             elif picture.metrics is None or not picture.metrics.token_ids:
                 raise gr.Error(picture.notice)
             else:

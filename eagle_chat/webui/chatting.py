@@ -31,6 +31,7 @@ class Picture:
     question: str | None = None
     text: str = ""
     metrics: Metrics | None = None
+    error: EagleChatError | None = None
 
 
 def transcript(session: Session, current: tuple[str, str, str] | None = None) -> dict[str, Any]:
@@ -67,7 +68,7 @@ def answer(service: EngineService, session: Session, controls: Controls) -> Iter
         job = _submit(service, session, controls, conversation, question)
     except EagleChatError as error:
         session.pending = None
-        yield Picture(transcript(session), None, error_notice(error), False, question)
+        yield Picture(transcript(session), None, error_notice(error), False, question, error=error)
         return
     session.job, session.pending = job, None
     making = _Making(question)
@@ -88,7 +89,7 @@ def answer(service: EngineService, session: Session, controls: Controls) -> Iter
     notice = error_notice(failure) if failure else "" if kept else "Stopped before the answer began."
     explorer = making.live.ended(session.pages()) if kept else None
     text, metrics = making.metrics.text, making.metrics
-    yield Picture(transcript(session), explorer, notice, False, None if kept else question, text, metrics)
+    yield Picture(transcript(session), explorer, notice, False, None if kept else question, text, metrics, failure)
 
 
 def _submit(
