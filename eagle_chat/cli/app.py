@@ -103,15 +103,44 @@ def replay(
     ] = None,
     step: Annotated[bool, typer.Option("--step", help="Pause in every cycle and explain it.")] = False,
     seek: Annotated[int, typer.Option(metavar="N", help="Begin with cycle N of the first answer.")] = 0,
+    html: Annotated[
+        Path | None,
+        typer.Option(metavar="OUT", help="Write it as one page for a browser instead, which needs no network."),
+    ] = None,
+    beside: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A second recording for the page, to compare with.")
+    ] = None,
 ) -> None:
-    """Play a recording in the terminal; no model is needed.
+    """Play a recording in the terminal, or write it as a page; no model is needed.
 
     Keys: space pauses, right and left go a cycle on and back, + and - change the speed, s walks through the steps of
     a cycle, q leaves.
     """
     from eagle_chat.cli.replay import run
 
-    raise typer.Exit(run(file, demo, speed, step, seek))
+    raise typer.Exit(run(file, demo, speed, step, seek, html, beside))
+
+
+@app.command()
+@shared_options
+def web(
+    ctx: typer.Context,
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address to serve on.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one from 7860 on.", show_default=False)
+    ] = 0,
+    auth: Annotated[str | None, typer.Option(metavar="USER:PASSWORD", help="Ask for this login.")] = None,
+    share: Annotated[
+        bool, typer.Option("--share", help="Also a public link through gradio.live; needs --auth.")
+    ] = False,
+    head: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A further draft head to choose from. May be repeated.")
+    ] = None,
+) -> None:
+    """Chat in the browser, with the draft tree of every cycle beside the answer."""
+    from eagle_chat.cli.web import run
+
+    raise typer.Exit(run(ctx.obj, host, port, auth, share, head or []))
 
 
 @app.command()

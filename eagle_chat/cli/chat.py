@@ -15,13 +15,14 @@ from eagle_chat.cli import adjust, ask, commands, keys, session, store, theme
 from eagle_chat.cli.answer import INTERRUPTED, Session, TextOut
 from eagle_chat.cli.markdown import print_answer
 from eagle_chat.cli.options import Given
-from eagle_chat.cli.session import Conversation, Saved, Turn
+from eagle_chat.cli.session import Saved
 from eagle_chat.cli.settings import resolve
 from eagle_chat.cli.show import Answer, Show, TreeMode
 from eagle_chat.cli.text import needs_ascii, one_line, say, without_surrogates
 from eagle_chat.core import recording
 from eagle_chat.core.chat import Message
 from eagle_chat.core.config import TreeConfig
+from eagle_chat.core.conversation import Conversation, Turn
 from eagle_chat.core.errors import EagleChatError
 from eagle_chat.core.events import Event
 from eagle_chat.core.metrics import Metrics

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from eagle_chat.cli import adjust, compare, meters, session, stats, store, tree_view
 from eagle_chat.cli.export import export
 from eagle_chat.cli.progress import Progress
-from eagle_chat.cli.session import Conversation, Turn
 from eagle_chat.cli.text import say
+from eagle_chat.core.conversation import Conversation, Turn
 from eagle_chat.core.errors import UserError
-from eagle_chat.core.metrics import Metrics
+from eagle_chat.core.metrics import Metrics, same_text
 
 if TYPE_CHECKING:
     from eagle_chat.cli.chat import Chat
@@ -181,7 +181,9 @@ def _load(chat: Chat, name: str) -> None:
 
 def _export(chat: Chat, name: str) -> None:
     if not name:
-        raise UserError("a file expected, found none: give /export FILE.md, FILE.json or FILE.jsonl (a recording)")
+        raise UserError(
+            "a file expected, found none: give /export FILE.md, FILE.json, FILE.html or FILE.jsonl (a recording)"
+        )
     path = Path(name)
     export(chat.conversation, path)
     say(f"written: {path}", quiet=True)
@@ -234,7 +236,7 @@ def _compare(chat: Chat, text: str) -> None:
         if runs[-1].finish_reason == "cancelled":
             break
     if chat.draws:
-        same = len(runs) == 2 and compare.same_text(runs[0], runs[1])[0]
+        same = len(runs) == 2 and same_text(runs[0], runs[1])[0]
         for metrics in runs[:1] if same else runs:
             chat.print_answer(metrics.text)
     if len(runs) == 2:
@@ -275,7 +277,7 @@ COMMANDS: dict[str, Command] = {
     "/clear": Command("", "forget the conversation so far", _clear),
     "/save": Command("NAME|FILE", "save the conversation with everything", _save),
     "/load": Command("[NAME|FILE|last]", "take up a saved conversation; alone: list them", _load, ("last", "previous")),
-    "/export": Command("FILE", "write FILE.md, FILE.json, or FILE.jsonl, a recording for eagle-chat replay", _export),
+    "/export": Command("FILE", "write FILE.md, FILE.json, FILE.html, a page, or FILE.jsonl, a recording", _export),
     "/stats": Command("", "the figures of the last answer in full", _stats),
     "/tree": Command(
         "[on|off|step]", "draft tree: show, hide, walk; alone: the last one", _tree, ("on", "off", "step")

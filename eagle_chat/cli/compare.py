@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.text import Text
 
 from eagle_chat.cli.theme import Theme
-from eagle_chat.core.metrics import Metrics
+from eagle_chat.core.metrics import Metrics, same_text
 
 LABEL, COLUMN = 16, 14
 EVEN = 1.02
@@ -52,27 +52,3 @@ def _verdict(speedup: float) -> str:
     if speedup >= EVEN:
         return ""
     return ": drafting costs this machine " + ("more than it saves" if speedup < 1 / EVEN else "what it saves")
-
-
-def same_text(plain: Metrics, fast: Metrics) -> tuple[bool, str]:
-    """Whether both runs gave the same tokens, and a sentence about it. A run that was cut short is held against the
-    beginning of the other."""
-    left, right = plain.token_ids, fast.token_ids
-    cut = "cancelled" in (plain.finish_reason, fast.finish_reason)
-    length = min(len(left), len(right)) if cut else max(len(left), len(right))
-    if left[:length] == right[:length]:
-        return True, f"same text: yes, token for token ({length} tokens{' until the interruption' if cut else ''})"
-    at = next(
-        (place for place, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right))
-    )
-    return False, f"same text: no, they part at token {at + 1} of {length}: {_reason(fast)}"
-
-
-def _reason(fast: Metrics) -> str:
-    sampling = fast.started.sampling if fast.started else {}
-    if sampling.get("verify") == "rejection" and sampling.get("temperature"):
-        return "the rejection rule keeps the law, not the draw; --verify coupled keeps the text too"
-    dtype = fast.started.dtype if fast.started else ""
-    if dtype != "float32":
-        return f"in {dtype} two best tokens may tie within rounding; --dtype float32 shows whether that is all"
-    return "this should not happen in float32; eagle-chat verify looks into it"

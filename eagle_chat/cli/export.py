@@ -1,18 +1,19 @@
-"""A conversation as a file for others: Markdown, JSON, or a recording that `replay` plays."""
+"""A conversation as a file for others: Markdown, JSON, a page, or a recording that `replay` plays."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
-from eagle_chat.cli.session import Conversation
+from eagle_chat.cli.page import write_page
 from eagle_chat.cli.text import clean
 from eagle_chat.core import recording
+from eagle_chat.core.conversation import Conversation
 from eagle_chat.core.errors import UserError
 from eagle_chat.core.files import write_atomic
 from eagle_chat.core.metrics import Metrics
 
-FORMATS = (".md", ".json", ".jsonl")
+FORMATS = (".md", ".json", ".html", ".jsonl")
 
 
 def export(conversation: Conversation, path: Path) -> None:
@@ -22,8 +23,6 @@ def export(conversation: Conversation, path: Path) -> None:
     """
     path = path.expanduser()
     suffix = path.suffix.lower()
-    if suffix == ".html":
-        raise UserError("pages are not made here: give FILE.md, FILE.json, or FILE.jsonl for eagle-chat replay")
     if suffix not in FORMATS:
         raise UserError(f"a name that ends in {', '.join(FORMATS)} expected, found {path.name!r}: change the ending")
     if not conversation.turns:
@@ -38,7 +37,10 @@ def export(conversation: Conversation, path: Path) -> None:
         runs = [recording.Run(turn.question, turn.events) for turn in conversation.turns if turn.events]
         if not runs:
             raise UserError("recorded answers expected, found none: they are kept while /tree is on, or with --record")
-        recording.write(path, runs)
+        if suffix == ".html":
+            write_page(path, runs)
+        else:
+            recording.write(path, runs)
 
 
 def markdown(conversation: Conversation) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from eagle_chat.cli import keys, steps, theme
 from eagle_chat.cli.answer import INTERRUPTED, StopRequest, TextOut
 from eagle_chat.cli.markdown import print_answer
+from eagle_chat.cli.page import replay_page
 from eagle_chat.cli.progress import Progress
 from eagle_chat.cli.show import Show
 from eagle_chat.cli.text import needs_ascii, say
@@ -28,10 +29,23 @@ PAUSED_HINT = "space: play   right, left: on, back   s: steps   q: leave"
 FASTEST, SLOWEST = 64.0, 1 / 16
 
 
-def run(file: Path | None, demo: bool, speed: float | None, step: bool, seek: int) -> int:
-    """Play a file or the demo; the exit code. UserError where there is nothing to play."""
+def run(
+    file: Path | None,
+    demo: bool,
+    speed: float | None,
+    step: bool,
+    seek: int,
+    html: Path | None = None,
+    beside: Path | None = None,
+) -> int:
+    """Play a file or the demo, or write it as a page; the exit code. UserError where there is nothing to play."""
     if (file is None) != demo:
         raise UserError("one recording expected: give a FILE, or --demo")
+    if html is not None:
+        say(replay_page(html, file, DEMO if demo else None, beside), quiet=True)
+        return 0
+    if beside is not None:
+        raise UserError("--beside lays a second recording into a page: give --html too")
     if speed is not None and not 0 <= speed <= 1000:
         raise UserError(f"a speed from 0 to 1000 expected, found {speed:g}: 1 is as it was, 0 without waiting")
     path = asset_path(*DEMO) if file is None else file

@@ -1,68 +1,20 @@
-"""A conversation as it is kept, changed, saved and taken up again. Nothing here draws or loads a model."""
+"""A conversation saved in a file and taken up again. Nothing here draws or loads a model."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eagle_chat.core.chat import Message
+from eagle_chat.core.conversation import Conversation, Turn
 from eagle_chat.core.errors import UserError
-from eagle_chat.core.events import Event, FinishReason, from_json, to_json
+from eagle_chat.core.events import from_json, to_json
 from eagle_chat.core.files import write_atomic
 
 KIND = "eagle-chat conversation"
 VERSION = 1
-
-
-@dataclass
-class Turn:
-    """A question and what became of it. `finish_reason` None: never answered. `target`: who answered."""
-
-    question: str
-    answer: str = ""
-    token_ids: list[int] = field(default_factory=list)
-    finish_reason: FinishReason | None = None
-    target: str = ""
-    seed: int = 0
-    figures: str = ""
-    events: list[Event] = field(default_factory=list)
-
-    @property
-    def answered(self) -> bool:
-        """Whether there is an answer that the next question can build on."""
-        return bool(self.answer) or self.finish_reason == "stop"
-
-
-@dataclass
-class Conversation:
-    """The turns so far and the system message in front of them."""
-
-    system: str | None = None
-    turns: list[Turn] = field(default_factory=list)
-
-    def messages(self, question: str | None = None) -> list[Message]:
-        """What the engine is asked; `question` comes last."""
-        messages: list[Message] = []
-        if self.system is not None:
-            messages.append({"role": "system", "content": self.system})
-        for turn in self.turns:
-            messages.append({"role": "user", "content": turn.question})
-            messages.append({"role": "assistant", "content": turn.answer})
-        if question is not None:
-            messages.append({"role": "user", "content": question})
-        return messages
-
-    def before_last(self) -> Conversation:
-        """The conversation without its last turn."""
-        return Conversation(self.system, self.turns[:-1])
-
-    @property
-    def last(self) -> Turn | None:
-        """The newest turn."""
-        return self.turns[-1] if self.turns else None
 
 
 @dataclass(frozen=True)

@@ -50,11 +50,12 @@ def load_engine(config: LoadConfig) -> Engine:
 
 
 def with_head(engine: Engine, config: LoadConfig, draft: str) -> Engine:
-    """Another engine on the same target with the head `draft`: the target's weights are in memory once.
+    """Another engine on the same target with the head `draft`, "none" for none: the target's weights are in memory
+    once.
 
     UserError for a wrong name, HeadMismatchError for a head that does not fit.
     """
-    return _engine(engine.target, engine.chat, draft, config, [])
+    return _engine(engine.target, engine.chat, None if draft == "none" else draft, config, [])
 
 
 def _engine(target: Target, chat: Chat, head_name: str | None, config: LoadConfig, notes: list[str]) -> Engine:

@@ -68,6 +68,39 @@ def test_what_cannot_be_played_is_one_line(program: Program, argv: list[str], sa
     assert ran.err.count("\n") == 1
 
 
+def test_a_recording_as_a_page(recorded: Path, tmp_path: Path, program: Program) -> None:
+    out = tmp_path / "page.html"
+    for more, answers in [((), 3), (("--beside", str(recorded)), 6)]:
+        ran = program("replay", str(recorded), "--html", str(out), *more)
+        assert (ran.code, ran.out, ran.engines) == (0, "", [])
+        assert ran.err.startswith(f"written: {out} (")
+        assert out.read_text().count('"question":') == answers
+    ran = program("replay", "--demo", "--html", str(out))
+    assert ran.code == 0
+    assert '"question":"Write a Python function' in out.read_text()
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--html", "{folder}/page.txt"], "a name that ends in .html expected, found 'page.txt'"),
+        (["--html", "{folder}/mine.html"], "a new file expected, found that"),
+        (["--html", "{folder}/new.html", "--beside", "absent"], "a recording expected at absent"),
+        (["--beside", "x"], "give --html too"),
+    ],
+)
+def test_a_page_that_cannot_be_written_is_one_line(
+    tmp_path: Path, program: Program, more: list[str], said: str
+) -> None:
+    mine = tmp_path / "mine.html"
+    mine.write_text("<!doctype html>\n<p>my own page")
+    ran = program("replay", "--demo", *(word.replace("{folder}", str(tmp_path)) for word in more))
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert said in ran.err
+    assert mine.read_text().endswith("my own page")
+    assert not (tmp_path / "new.html").exists()
+
+
 def test_a_recording_that_cannot_be_written_is_said_first(program: Program, tmp_path: Path) -> None:
     ran = program("--record", str(tmp_path / "no" / "x.jsonl"), stdin="q\n")
     assert (ran.code, ran.engines) == (2, [])

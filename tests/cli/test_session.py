@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from eagle_chat.cli import session
-from eagle_chat.cli.session import Conversation, Saved, Turn
+from eagle_chat.cli.session import Saved
 from eagle_chat.core import recording
+from eagle_chat.core.conversation import Conversation, Turn
 from eagle_chat.core.errors import UserError
 from tests.cli.conftest import Program
 from tests.cli.test_chat import Typed, contents
@@ -122,19 +123,22 @@ def test_commands_that_need_an_answer_say_so(program: Program) -> None:
 
 
 def test_export(program: Program, tmp_path: Path) -> None:
-    names = [str(tmp_path / name) for name in ("a.md", "a.json", "a.jsonl", "a.md", "a.txt")]
+    names = [str(tmp_path / name) for name in ("a.md", "a.json", "a.jsonl", "a.html", "a.md", "a.txt")]
     record = str(tmp_path / "own.jsonl")
     lines = ["one", *(f"/export {name}" for name in names)]
     ran = program("--record", record, stdin="\n".join(lines) + "\n")
-    assert ran.err.count("written: ") == 3
+    assert ran.err.count("written: ") == 4
     assert "is there already" in ran.err
-    assert "a name that ends in .md, .json, .jsonl expected" in ran.err
+    assert "a name that ends in .md, .json, .html, .jsonl expected" in ran.err
     answer = json.loads((tmp_path / "a.json").read_text())
     assert answer["messages"] == [
         {"role": "user", "content": "one"}, {"role": "assistant", "content": "Hello world."},
     ]  # fmt: skip
     assert answer["answers"][0]["tau"] == 2.0
     assert (tmp_path / "a.jsonl").read_text() == Path(record).read_text()
+    page = (tmp_path / "a.html").read_text()
+    assert page.startswith("<!doctype html>\n<!-- eagle-chat")
+    assert '"question":"one"' in page
     (run,) = recording.read(tmp_path / "a.jsonl")
     assert told(run.events).text == "Hello world."
 

@@ -36,7 +36,7 @@ def test_every_command_in_one_conversation(tmp_path: Path) -> None:
             "/compare": "same text: yes, token for token (5 tokens)",
             "/save mine": "conversations/mine",
             f"/export {tmp_path}/a.md": "written: ",
-            f"/export {tmp_path}/a.html": "error: pages are not made here",
+            f"/export {tmp_path}/a.html": "a.html",
             "/undo": "taken back: hi",
             "/stop": "unknown command /stop",
             "/clear": "the conversation starts anew",

@@ -10,7 +10,7 @@ from eagle_chat.cli.markdown import print_answer
 from eagle_chat.cli.theme import Theme, console
 from eagle_chat.cli.wrapping import Wrapped
 from eagle_chat.core.events import Committed, Drafted, DraftNode, Verified, VerifiedNode
-from eagle_chat.core.metrics import Metrics
+from eagle_chat.core.metrics import Metrics, same_text
 from tests.cli.views import COLOUR, PLAIN_ASCII, drawn, events, told, wrapped
 
 THEMES = pytest.mark.parametrize("theme", [COLOUR, PLAIN_ASCII], ids=["colour", "ascii"])
@@ -200,10 +200,10 @@ def test_the_text_check_of_a_comparison() -> None:
         object.__setattr__(metrics.finished, "reason", reason)
         return metrics
 
-    assert compare.same_text(run([1, 2]), run([1, 2])) == (True, "same text: yes, token for token (2 tokens)")
-    same, said = compare.same_text(run([1, 2, 3]), run([1, 5, 3], dtype="bfloat16"))
+    assert same_text(run([1, 2]), run([1, 2])) == (True, "same text: yes, token for token (2 tokens)")
+    same, said = same_text(run([1, 2, 3]), run([1, 5, 3], dtype="bfloat16"))
     assert not same
     assert "they part at token 2 of 3: in bfloat16 two best tokens may tie" in said
-    assert compare.same_text(run([1, 2, 3]), run([1, 2]))[0] is False
-    same, said = compare.same_text(run([1, 2, 3]), run([1, 2], "cancelled"))
+    assert same_text(run([1, 2, 3]), run([1, 2]))[0] is False
+    same, said = same_text(run([1, 2, 3]), run([1, 2], "cancelled"))
     assert (same, said) == (True, "same text: yes, token for token (2 tokens until the interruption)")

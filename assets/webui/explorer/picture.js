@@ -1,0 +1,163 @@
+// What of a tree is drawn at a step: nodes with a look, a sign, a number; the same layout for as long as it holds.
+// A view is {root, items, size}; an item {key, node, label, children, row, column, folded}.
+
+const MOST_DRAWN = 90;
+const LOOKS = {
+  root: { sign: "▸", word: "root" },
+  drafted: { sign: "", word: "drafted" },
+  extended: { sign: "", word: "extended" },
+  kept: { sign: "+", word: "kept" },
+  dropped: { sign: "−", word: "dropped" },
+  accepted: { sign: "✓", word: "accepted" },
+  rejected: { sign: "✗", word: "rejected" },
+  unreached: { sign: "·", word: "never reached" },
+  bonus: { sign: "★", word: "the target’s own" },
+  ghost: { sign: "", word: "still to come" },
+  folded: { sign: "", word: "dropped nodes, folded" },
+};
+
+// Two views of a cycle, each made when it is first needed: everything that was drafted, and what the target saw.
+class Views {
+  constructor(tree) {
+    this.tree = tree;
+    this.known = {};
+  }
+
+  get drafted() {
+    return (this.known.drafted ??= viewOf(draftedRoot(this.tree)));
+  }
+
+  get judged() {
+    return (this.known.judged ??= viewOf(judgedRoot(this.tree)));
+  }
+}
+
+function viewOf(root) {
+  const size = arrange(root);
+  const items = [];
+  const collect = (item, parent) => {
+    item.above = parent;
+    items.push(item);
+    item.children.forEach((child) => collect(child, item));
+  };
+  collect(root, null);
+  return { root, items, size };
+}
+
+function itemOf(node) {
+  return { key: `n${node.id}`, node, label: label(node.text), children: [], folded: null };
+}
+
+// A large draft folds the nodes that reranking dropped into one box under their parent.
+function draftedRoot(tree) {
+  const fold = tree.nodes.length > MOST_DRAWN;
+  const grow = (node) => {
+    const item = itemOf(node);
+    const dropped = [];
+    for (const child of node.children) {
+      if (fold && child.slot < 0) dropped.push(child);
+      else item.children.push(grow(child));
+    }
+    if (dropped.length) {
+      const first = dropped[0];
+      item.children.push({
+        key: `f${node.id}`,
+        node: first,
+        label: `${dropped.length} more`,
+        children: [],
+        folded: dropped,
+      });
+    }
+    return item;
+  };
+  return grow(tree.nodes[0]);
+}
+
+function judgedRoot(tree) {
+  const grow = (node) => {
+    const item = itemOf(node);
+    item.children = node.children.filter((child) => child.slot >= 0).map(grow);
+    if (node === tree.end) {
+      item.children.push({ key: "bonus", node: null, label: label(tree.bonus), children: [], folded: null });
+    }
+    return item;
+  };
+  return grow(tree.nodes[0]);
+}
+
+// How an item looks at a step: {look, faint, number}. What is still to come is an empty outline.
+function lookOf(item, tree, step) {
+  const { node } = item;
+  if (!node) return { look: "bonus", faint: false, number: null };
+  if (step.kind === "level") return lookWhileDrafting(item, step);
+  const number = step.kind === "rerank" ? node.value : node.p;
+  if (node.id === 0) return { look: "root", faint: false, number: null };
+  if (step.kind === "rerank") {
+    const look = item.folded ? "folded" : node.slot >= 0 ? "kept" : "dropped";
+    return { look, faint: look !== "kept", number: item.folded ? null : number };
+  }
+  return { look: node.status, faint: step.kind === "commit" && node.status !== "accepted", number };
+}
+
+function lookWhileDrafting(item, step) {
+  const { node } = item;
+  if (node.depth > step.level) return { look: "ghost", faint: true, number: null };
+  if (node.id === 0) return { look: "root", faint: false, number: null };
+  if (item.folded) return { look: "folded", faint: node.depth < step.level, number: null };
+  const extended = node.depth < step.level && node.children.length > 0;
+  const look = extended && node.depth === step.level - 1 ? "extended" : "drafted";
+  return { look, faint: node.depth < step.level && !extended, number: node.q };
+}
+
+const NUMBER_WORDS = {
+  level: "q: how probable the draft head finds the token after its parent",
+  rerank: "the value: the product of the q’s from the root to the node",
+  verify: "p: how probable the target finds the token after its parent",
+  commit: "p: how probable the target finds the token after its parent",
+};
+
+// What there is to say about a node, as [name, value, explanation].
+function facts(item, tree, step) {
+  const { node } = item;
+  if (!node) return [["token", tree.bonus, "the target’s own, drawn where the accepted path ends"]];
+  if (item.folded) return foldedFacts(item);
+  const judged = step.kind === "verify" || step.kind === "commit";
+  const rows =
+    node.id === 0
+      ? []
+      : [
+          ["q", probability(node.q), "the draft head’s probability"],
+          ["value", probability(node.value), "product of the q’s down to here"],
+          ["rank", String(node.rank + 1), "place among its parent’s children"],
+        ];
+  if (node.slot >= 0 && node.id) rows.push(["p", probability(node.p), "the target’s probability"]);
+  if (node.u !== null) rows.push(["u", node.u.toFixed(3), "the number that decided: accepted if small enough"]);
+  if (node.choice !== null && judged) rows.push(["next", visible(node.choice), "what the target chose after it"]);
+  return rows;
+}
+
+function foldedFacts(item) {
+  const below = (node) => 1 + sum(node.children.map(below));
+  const all = sum(item.folded.map(below));
+  const best = [...item.folded].sort((a, b) => a.steps - b.steps).slice(0, 4);
+  return [
+    [
+      "nodes",
+      String(all),
+      all === item.folded.length ? "all dropped at reranking" : "with those below them; all dropped at reranking",
+    ],
+    ["best", best.map((node) => label(node.text, 8)).join("  "), `values from ${probability(best[0].value)} down`],
+  ];
+}
+
+// The whole of it for those who hear it.
+function spokenNode(item, tree, look) {
+  const { node } = item;
+  if (!node) return `${spoken(tree.bonus)}, the target’s own token`;
+  if (item.folded) return `${counted(item.folded.length, "dropped node")} under ${spoken(node.parent.text)}`;
+  if (node.id === 0) return `${spoken(node.text)}, root: the newest token of the text`;
+  const parts = [spoken(node.text), `level ${node.depth}`, LOOKS[look.look].word, `q ${probability(node.q)}`];
+  parts.push(`value ${probability(node.value)}`, `rank ${node.rank + 1}`);
+  if (node.slot >= 0) parts.push(`p ${probability(node.p)}`);
+  return parts.join(", ");
+}

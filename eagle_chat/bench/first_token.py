@@ -1,0 +1,167 @@
+"""One cycle's first token, drawn many times: does it follow the target's own law?
+
+The prompt is read, one token is drawn after it and becomes the root, and the head drafts. Then the rule decides with
+one seed after another which token follows the root. The law it should follow is known exactly: the target's
+distribution at the root. Two rules that are wrong on purpose stand beside the two that are right: a test that cannot
+fail shows nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor
+
+from eagle_chat.bench.law import LawTest
+from eagle_chat.core import masks, sampling
+from eagle_chat.core.config import SamplingConfig, TreeConfig, VerifyRule
+from eagle_chat.core.drafting import DraftInput, SampledChildren
+from eagle_chat.core.errors import UserError
+from eagle_chat.core.policies import resolve
+from eagle_chat.core.sampling import Stream
+from eagle_chat.core.tree import DraftTree
+from eagle_chat.core.verification import verify
+
+if TYPE_CHECKING:
+    from eagle_chat.core.engine import Engine
+
+Rule = Literal["coupled", "rejection", "no residual", "wrong q"]
+"""Coupled and rejection are right. "no residual": a refused child stays in the law, so that it gets a second chance.
+"wrong q": children that were a fixed choice are judged by p/q, as if they had been sampled from q."""
+LONGEST_PROMPT = 512
+"""Tokens: one forward."""
+
+
+class FirstTokens:
+    """The situation at one root, and draws of the token after it."""
+
+    def __init__(self, engine: Engine, prompt: Sequence[int], tree: TreeConfig, config: SamplingConfig) -> None:
+        """Reads the prompt and drafts once. `config`: temperature and warpers. UserError where nothing can be
+        sampled."""
+        if engine.head is None:
+            raise UserError("a draft head expected, found none: choose a head")
+        if config.greedy:
+            raise UserError("a temperature above 0 expected, found 0: at 0 there is nothing to draw")
+        if not 1 <= len(prompt) <= LONGEST_PROMPT:
+            raise UserError(f"a prompt of 1 to {LONGEST_PROMPT} tokens expected, found {len(prompt)}: shorten it")
+        self._engine, self._config, self._position = engine, config, len(prompt)
+        policy, self.tree_config, _ = resolve(tree, engine.head, engine.defaults, engine.costs.choose_nodes)
+        self._policy = policy
+        self._read(list(prompt))
+        self.law = sampling.warp(self._row, config).softmax(dim=-1)  # [V]
+        self._test = LawTest(exact=True)
+        self.counts: Counter[int] = Counter()
+        self._fixed = _children_only(self._draft(None))
+
+    @torch.inference_mode()
+    def _read(self, prompt: list[int]) -> None:
+        """The target's row at the root, [V], and the head's output for it."""
+        engine, head = self._engine, self._engine.head
+        assert head is not None
+        count = len(prompt)
+        causal = masks.causal_matrix(count)
+        cache = engine.target.new_cache(count + 1)
+        output = engine.target.forward(
+            torch.tensor(prompt), torch.arange(count), causal, cache, head.spec.taps, last_only=True
+        )
+        cache.commit(list(range(count)))
+        assert output.features is not None
+        self.root = sampling.draw(output.logits[-1], count, self._config)
+        at_root = engine.target.forward(
+            torch.tensor([self.root]), torch.tensor([count]), masks.causal_matrix(1), cache, ()
+        )
+        self._row = at_root.logits[-1].float()
+        self._head_cache = head.new_cache(count + self._policy.max_staged)
+        after = torch.tensor([*prompt[1:], self.root], device=head.device)
+        positions = torch.arange(count, device=head.device)
+        hidden = head(after, head.fuse(output.features), positions, causal.to(head.device), self._head_cache)
+        self._head_cache.commit(list(range(count)))
+        self._hidden: Tensor = hidden[-1:]
+
+    @torch.inference_mode()
+    def _draft(self, sampled: SampledChildren | None) -> DraftTree:
+        head = self._engine.head
+        assert head is not None
+        # Sampled children are drawn anew for every token; only those of the root matter, so one level is enough.
+        room = 1 if self._policy.samples_children else self.tree_config.depth or 1
+        start = DraftInput(self._hidden, self.root, self._position, self._head_cache, room)
+        return self._policy.draft(head, start, sampled)
+
+    @torch.inference_mode()
+    def draw(self, seed: int, rule: Rule) -> int:
+        """The token after the root with this seed; it is counted."""
+        right: VerifyRule = "coupled" if rule == "coupled" else "rejection"
+        config = dataclasses.replace(self._config, seed=seed, verify=right)
+        tree = self._fixed
+        if self._policy.samples_children and rule in ("rejection", "no residual"):
+            tree = _children_only(self._draft(SampledChildren(config.temperature, seed)))
+        if rule in ("coupled", "rejection"):
+            # Only the root's row matters for its child; the rows below are never asked for more than being numbers.
+            acceptance = verify(tree, self._row.expand(len(tree), -1), self._position, config)
+            token = tree.tokens[acceptance.path[1]] if len(acceptance.path) > 1 else acceptance.bonus
+        else:
+            token = self._wrongly(tree, config, by_q=rule == "wrong q")
+        self.counts[token] += 1
+        self._test.add(self.law, token)
+        return token
+
+    def _wrongly(self, tree: DraftTree, config: SamplingConfig, by_q: bool) -> int:
+        """The rejection rule with one fault: the wrong q, or no residual."""
+        law, here = self.law.double(), self._position + 1
+        for child in range(1, len(tree)):
+            token = tree.tokens[child]
+            proposal = tree.proposals.get(0)
+            limit = float(law[token])
+            if by_q or proposal is not None:
+                limit /= max(float(torch.tensor(tree.scores[child]).exp()), 1e-9)
+            if sampling.uniform(config.seed, Stream.ACCEPT, here, child) < limit:
+                return token
+            if by_q:  # the residual that goes with a point mass
+                law = law.clone()
+                law[token] = 0.0
+                law /= law.sum().clamp(min=1e-12)
+        noise = sampling.gumbel(config.seed, Stream.RESIDUAL, here, law.shape[0], law.device)
+        return int((law.log() + noise).argmax())
+
+    def result(self, shown: int = 10) -> dict[str, Any]:
+        """The test so far, and the `shown` most probable or most drawn tokens beside each other, JSON-ready.
+
+        `tokens`: text, p (the target's), drawn (share), drafted (whether it is a child of the root); `rest` the same
+        for all others.
+        """
+        total = max(sum(self.counts.values()), 1)
+        likely = self.law.topk(min(shown, len(self.law))).indices.tolist()
+        often = [token for token, _ in self.counts.most_common(shown)]
+        chosen = sorted({*likely, *often}, key=lambda token: -float(self.law[token]))[:shown]
+        children = set(self._fixed.tokens[1:])
+        rows: list[dict[str, Any]] = [
+            {
+                "text": self._engine.chat.token_text(token),
+                "p": float(self.law[token]),
+                "drawn": self.counts[token] / total,
+                "drafted": token in children,
+            }
+            for token in chosen
+        ]
+        rest = {
+            "p": max(0.0, 1.0 - sum(row["p"] for row in rows)),
+            "drawn": max(0.0, 1.0 - sum(row["drawn"] for row in rows)) if self.counts else 0.0,
+        }
+        root = self._engine.chat.token_text(self.root)
+        return {**self._test.result(), "tokens": rows, "rest": rest, "root": root}
+
+
+def _children_only(tree: DraftTree) -> DraftTree:
+    """The root and its children."""
+    kept = [0, *(slot for slot, parent in enumerate(tree.parents) if parent == 0)]
+    proposals = {0: tree.proposals[0]} if 0 in tree.proposals else {}
+    return DraftTree(
+        tokens=[tree.tokens[slot] for slot in kept],
+        parents=[-1, *[0] * (len(kept) - 1)],
+        scores=[tree.scores[slot] for slot in kept],
+        proposals=proposals,
+    )

@@ -1,0 +1,1 @@
+"""The browser: the chat page and the draft-tree explorer."""

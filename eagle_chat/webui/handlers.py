@@ -1,0 +1,213 @@
+"""What happens when somebody presses something: from the page's values to those it shows next.
+
+Each handler gets the request, whose session hash tells people apart, and never raises: what went wrong becomes a line
+on the page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gradio as gr
+
+from eagle_chat.core.errors import EagleChatError
+from eagle_chat.webui import comparing, lossless, recordings
+from eagle_chat.webui.chatting import Picture, answer, error_notice, transcript
+from eagle_chat.webui.controls import Controls
+from eagle_chat.webui.live import shown
+from eagle_chat.webui.parts import status_html
+from eagle_chat.webui.service import EngineService, Status
+from eagle_chat.webui.session import Session, Sessions
+
+LARGEST_SEED = 2**31
+
+
+def key_of(request: gr.Request) -> str:
+    """Who is asking."""
+    return str(request.session_hash)
+
+
+def status_text(status: Status, service: EngineService, base: str) -> str:
+    """The state of the engine in a sentence."""
+    if status.phase == "loading":
+        return f"loading {base} … {status.seconds:.0f} s"
+    if status.phase == "failed":
+        return f"no model: {status.message}"
+    about = service.loaded.describe() if service.loaded else {}
+    head = f"head {about.get('head')}" if about.get("head") else "no draft head"
+    parts = [f"{about.get('target')}, {head}, {about.get('device')}, {about.get('dtype')}"]
+    if status.jobs:
+        waiting = status.jobs - 1
+        parts.append("answering" + (f", {waiting} waiting" if waiting else ""))
+    else:
+        parts.append("ready")
+    return " · ".join(parts)
+
+
+class Handlers:
+    """The page's actions on one engine and all sessions."""
+
+    def __init__(self, service: EngineService, sessions: Sessions, base: str, tree_given: bool) -> None:
+        self._service, self._sessions = service, sessions
+        self._base, self._tree_given = base, tree_given
+
+    def session(self, request: gr.Request) -> Session:
+        """The session of a request. UserError where there are too many."""
+        return self._sessions.get(key_of(request))
+
+    def status(self, request: gr.Request) -> tuple[Any, Any, Any, Any]:
+        """Status line; and once, when the engine is there, the tree that suits its head."""
+        status = self._service.status
+        line = status_html(status.phase, status_text(status, self._service, self._base))
+        nothing = (gr.skip(), gr.skip(), gr.skip())
+        try:
+            session = self.session(request)
+        except EagleChatError as error:
+            return (error_notice(error), *nothing)
+        engine = self._service.loaded
+        if session.greeted or engine is None or self._tree_given:
+            return (line, *nothing)
+        session.greeted = True
+        tree = engine.defaults
+        return (line, tree.depth, tree.top_k, tree.total_tokens)
+
+    def take(self, question: str, request: gr.Request) -> tuple[Any, Any, Any]:
+        """Accept a question: input, transcript, notice."""
+        try:
+            session = self.session(request)
+            session.take(question)
+        except EagleChatError as error:
+            return gr.skip(), gr.skip(), error_notice(error)
+        return "", transcript(session, (session.pending or "", "", "")), ""
+
+    def take_again(self, seed: float, temperature: float, request: gr.Request) -> tuple[Any, Any, Any, Any]:
+        """Ask the last question again, above temperature 0 with the next seed: input, transcript, notice, seed."""
+        try:
+            session = self.session(request)
+            session.take(session.take_back())
+        except EagleChatError as error:
+            return gr.skip(), gr.skip(), error_notice(error), gr.skip()
+        again = (int(seed or 0) + 1) % LARGEST_SEED if temperature else gr.skip()
+        notice = "" if temperature else "At temperature 0 the same settings give the same answer."
+        return gr.skip(), transcript(session, (session.pending or "", "", "")), notice, again
+
+    def answer(self, request: gr.Request, *values: Any) -> Iterator[tuple[Any, ...]]:
+        """Answer the pending question: input, transcript, explorer, notice, send and stop buttons."""
+        try:
+            session = self.session(request)
+        except EagleChatError as error:
+            yield gr.skip(), gr.skip(), gr.skip(), error_notice(error), gr.skip(), gr.skip()
+            return
+        was_running: bool | None = None
+        for picture in answer(self._service, session, Controls(*values)):
+            yield _chat_outputs(picture, picture.running != was_running)
+            was_running = picture.running
+
+    def stop(self, request: gr.Request) -> str:
+        """End what is being made after its cycle: notice."""
+        try:
+            self.session(request).stop()
+        except EagleChatError as error:
+            return error_notice(error)
+        return "Stopping after this cycle …"
+
+    def undo(self, request: gr.Request) -> tuple[Any, Any, Any]:
+        """Remove the last question and answer: input, transcript, notice."""
+        return self._back(request, edit=False)
+
+    def edit(self, request: gr.Request) -> tuple[Any, Any, Any]:
+        """The same, with the question back in the input to be changed."""
+        return self._back(request, edit=True)
+
+    def _back(self, request: gr.Request, edit: bool) -> tuple[Any, Any, Any]:
+        try:
+            session = self.session(request)
+            question = session.take_back()
+        except EagleChatError as error:
+            return gr.skip(), gr.skip(), error_notice(error)
+        return question if edit else gr.skip(), transcript(session), ""
+
+    def clear(self, request: gr.Request) -> tuple[Any, Any, Any]:
+        """A new conversation: input, transcript, notice."""
+        try:
+            session = self.session(request)
+        except EagleChatError as error:
+            return gr.skip(), gr.skip(), error_notice(error)
+        session.clear()
+        return "", transcript(session), ""
+
+    def open_bundled(self, name: str | None, request: gr.Request) -> tuple[Any, Any]:
+        """Show a recording that comes with the program: explorer, notice."""
+        return self._open(request, lambda: recordings.open_bundled(name or ""))
+
+    def open_upload(self, path: str | None, request: gr.Request) -> tuple[Any, Any]:
+        """Show a recording that somebody sent: explorer, notice."""
+        return self._open(request, lambda: recordings.open_upload(path))
+
+    def _open(self, request: gr.Request, read: Callable[[], Any]) -> tuple[Any, Any]:
+        try:
+            session = self.session(request)
+            runs = read()
+            value = shown(runs)
+        except EagleChatError as error:
+            return gr.skip(), error_notice(error)
+        session.opened = runs
+        answers = "1 recorded answer" if len(runs) == 1 else f"{len(runs)} recorded answers"
+        return value, f"Opened {answers}; the next question brings the chat back."
+
+    def save_jsonl(self, request: gr.Request) -> tuple[Any, Any]:
+        """What is shown as a recording: file, notice."""
+        return self._save(request, "jsonl")
+
+    def save_html(self, request: gr.Request) -> tuple[Any, Any]:
+        """What is shown as one page: file, notice."""
+        return self._save(request, "html")
+
+    def _save(self, request: gr.Request, kind: str) -> tuple[Any, Any]:
+        costs = self._service.loaded.costs.seconds if self._service.loaded else None
+        try:
+            return recordings.saved(self.session(request), kind, costs), ""
+        except EagleChatError as error:
+            return gr.skip(), error_notice(error)
+
+    def compare(
+        self, request: gr.Request, question: str, left: str, right: str, *values: Any
+    ) -> Iterator[tuple[Any, Any, Any, Any, Any, Any]]:
+        """Two answers: lanes, verdict, explorer, notice, start and stop buttons."""
+        try:
+            session = self.session(request)
+        except EagleChatError as error:
+            yield gr.skip(), gr.skip(), gr.skip(), error_notice(error), gr.skip(), gr.skip()
+            return
+        for one in comparing.compare(self._service, session, question, (left, right), Controls(*values)):
+            explorer = one.explorer or gr.skip()
+            yield one.lanes, one.verdict, explorer, one.notice, _button(not one.running), _button(one.running)
+
+    def sample(
+        self, request: gr.Request, prompt: str, rule: str, draws: float, temperature: float, *values: Any
+    ) -> Iterator[tuple[Any, Any, Any, Any]]:
+        """First tokens: picture, notice, start and stop buttons."""
+        try:
+            session = self.session(request)
+        except EagleChatError as error:
+            yield gr.skip(), error_notice(error), gr.skip(), gr.skip()
+            return
+        arguments = (prompt, rule, draws, temperature, Controls(*values))
+        for one in lossless.sample(self._service, session, *arguments):
+            yield one.picture, one.notice, _button(not one.running), _button(one.running)
+
+    def leave(self, request: gr.Request) -> None:
+        """The tab was closed, or its connection was lost."""
+        self._sessions.leave(key_of(request))
+
+
+def _chat_outputs(picture: Picture, switched: bool) -> tuple[Any, ...]:
+    """As the chat's outputs; buttons only where they change."""
+    question = gr.skip() if picture.question is None else picture.question
+    buttons = (_button(not picture.running), _button(picture.running)) if switched else (gr.skip(), gr.skip())
+    return question, picture.transcript, picture.explorer or gr.skip(), picture.notice, *buttons
+
+
+def _button(active: bool) -> Any:
+    return gr.update(interactive=active)

@@ -1,0 +1,160 @@
+"""Losslessness shown: many first tokens beside the target's distribution."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from eagle_chat.core.conversation import Conversation
+from eagle_chat.core.errors import EagleChatError, UserError
+from eagle_chat.webui import limits
+from eagle_chat.webui.chatting import error_notice, waiting_notice
+from eagle_chat.webui.controls import Controls
+from eagle_chat.webui.service import EngineService, Job, Waiting
+from eagle_chat.webui.session import Session
+
+if TYPE_CHECKING:
+    from eagle_chat.bench.first_token import Rule
+
+STEP = 50
+"""Draws between two pictures."""
+RULES = {
+    "coupled": "coupled (right)",
+    "rejection": "rejection (right)",
+    "no residual": "wrong on purpose: a refused draft gets a second chance",
+    "wrong q": "wrong on purpose: fixed drafts judged as if they were sampled",
+}
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """The picture and the verdict, both HTML, and the numbers they were made from."""
+
+    picture: str
+    notice: str = ""
+    running: bool = True
+    result: dict[str, Any] | None = None
+
+
+def sample(
+    service: EngineService,
+    session: Session,
+    prompt: str | None,
+    rule: str,
+    draws: float | None,
+    temperature: float | None,
+    controls: Controls,
+) -> Iterator[Sampled]:
+    """Draw first tokens after `prompt` with `rule`, and hold them against the target's law."""
+    result: dict[str, Any] | None = None
+    try:
+        if session.busy:
+            raise UserError("one question at a time expected, found an answer still being made: wait or stop it")
+        job = _submit(service, session, prompt, rule, draws, temperature, controls)
+    except EagleChatError as error:
+        yield Sampled("", error_notice(error), running=False)
+        return
+    session.job = job
+    notice = ""
+    try:
+        for batch in job.batches():
+            if isinstance(batch, Waiting):
+                notice = waiting_notice(batch) if result is None else ""
+            elif batch:
+                notice, result = "", batch[-1]
+            yield Sampled(picture_html(result, rule) if result else "", notice, result=result)
+        notice = ""
+    except EagleChatError as error:
+        notice = error_notice(error)
+    finally:
+        session.job = None
+    yield Sampled(picture_html(result, rule) if result else "", notice, running=False, result=result)
+
+
+def _submit(
+    service: EngineService,
+    session: Session,
+    prompt: str | None,
+    rule: str,
+    draws: float | None,
+    temperature: float | None,
+    controls: Controls,
+) -> Job:
+    from eagle_chat.bench.first_token import FirstTokens
+
+    if rule not in RULES:
+        raise UserError(f"one of {', '.join(RULES)} expected, found {rule!r}: choose one of these")
+    chosen: Rule = rule  # type: ignore[assignment]  # checked just now
+    count = limits.within(draws, 1, limits.DRAWS, "a number of draws")
+    text = limits.check_text(prompt, limits.MESSAGE, "a question")
+    if not text.strip():
+        raise UserError("a question expected, found none: write one")
+    tree = controls.tree(controls.policy)
+    config = dataclasses.replace(controls.sampling(), temperature=float(temperature or 0))
+    messages = Conversation(controls.system_text()).messages(text)
+
+    def work(job: Job) -> Iterator[dict[str, Any]]:
+        engine = service.engine(controls.head)
+        first = FirstTokens(engine, engine.chat.encode(messages), tree, config)
+        for seed in range(count):
+            if job.stopping:
+                break
+            first.draw(seed, chosen)
+            if (seed + 1) % STEP == 0:
+                yield {**first.result(), "wanted": count}
+        yield {**first.result(), "wanted": count}
+
+    return service.submit(session.key, work)
+
+
+def picture_html(result: dict[str, Any], rule: str) -> str:
+    """Two bars a token: the target's probability and the share drawn; above them the verdict."""
+    tokens = [*result["tokens"], {"text": "all others", "drafted": False, "other": True, **result["rest"]}]
+    longest = max(max(row["p"], row["drawn"]) for row in tokens) or 1.0
+    rows = "".join(_row(row, longest) for row in tokens)
+    about = f"After <b class='ec-token'>{_token(result['root'])}</b>, {result['draws']:,} of {result['wanted']:,} draws"
+    return (
+        f"{verdict_html(result, rule)}"
+        f'<table class="ec-law"><caption>{about}. <span class="ec-key ec-key-p">the target\'s probability</span> '
+        '<span class="ec-key ec-key-drawn">share drawn</span> <span class="ec-key-drafted">◆ drafted by the head</span>'
+        '</caption><thead><tr><th scope="col">token</th><th scope="col">target</th><th scope="col">drawn</th>'
+        f'<th scope="col" class="ec-bars-head">beside each other</th></tr></thead><tbody>{rows}</tbody></table>'
+    )
+
+
+def verdict_html(result: dict[str, Any], rule: str) -> str:
+    """Whether the draws fit, in a sentence."""
+    p_value = result["p_value"]
+    if p_value is None:
+        return '<p class="ec-verdict">Too few draws to judge yet.</p>'
+    shown = f"{p_value:.2g}" if p_value >= 1e-12 else "below 1e-12"
+    if result["verdict"] == "fits":
+        return (
+            f'<p class="ec-verdict ec-good">✓ The draws fit the target\'s distribution (chi-square p = {shown}): '
+            f"nothing tells the rule “{html.escape(rule)}” from plain sampling.</p>"
+        )
+    return (
+        f'<p class="ec-verdict ec-bad">✗ The draws do not fit the target\'s distribution (chi-square p = {shown}): '
+        f"the rule “{html.escape(rule)}” changes what the model says.</p>"
+    )
+
+
+def _row(row: dict[str, Any], longest: float) -> str:
+    name = "all others" if row.get("other") else _token(row["text"])
+    mark = ' <span title="drafted by the head" class="ec-key-drafted">◆</span>' if row["drafted"] else ""
+    bars = "".join(
+        f'<span class="ec-bar ec-bar-{kind}" style="width:{100 * row[field] / longest:.1f}%"></span>'
+        for kind, field in (("p", "p"), ("drawn", "drawn"))
+    )
+    return (
+        f'<tr><th scope="row"><span class="ec-token">{name}</span>{mark}</th><td>{row["p"]:.1%}</td>'
+        f'<td>{row["drawn"]:.1%}</td><td class="ec-bars" aria-hidden="true">{bars}</td></tr>'
+    )
+
+
+def _token(text: str) -> str:
+    """A token's text with its blanks made visible."""
+    return html.escape(text).replace(" ", "␣").replace("\n", "⏎").replace("\t", "⇥") or "(empty)"

@@ -1,0 +1,185 @@
+"""The page: what stands where, and what each control does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gradio as gr
+
+from eagle_chat.webui import limits, lossless, recordings
+from eagle_chat.webui.api import Endpoints
+from eagle_chat.webui.comparing import WAYS
+from eagle_chat.webui.controls import OWN_HEAD, Controls
+from eagle_chat.webui.handlers import Handlers
+from eagle_chat.webui.live import shown
+from eagle_chat.webui.parts import fixed, part
+from eagle_chat.webui.service import EngineService
+from eagle_chat.webui.settings import settings
+
+TITLE = "EAGLE Chat"
+EXAMPLES = (
+    "Why is the sky blue? Answer in two sentences.",
+    "Write a Python function that reverses a string.",
+    "Name three rivers in Europe.",
+)
+QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
+STREAM: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "concurrency_limit": None}
+"""The queue is the service's own: it knows whose turn it is, and tells."""
+WELCOME = """<div class="ec-welcome"><h2>Ask something, and watch how the answer is drafted.</h2>
+<p>A small <b>draft head</b> guesses several next tokens as a tree. The model checks the whole tree in one pass and
+keeps what it would have said itself. So the text is the model's own, in fewer passes.</p>
+<p>The picture beside this shows it cycle by cycle. It holds a recorded answer until you ask.</p></div>"""
+HEADER = f"""<header class="ec-head"><h1>{TITLE}</h1><p>speculative decoding you can watch</p></header>"""
+COMPARE_HINT = """<p class="ec-hint">The same question and seed, answered twice from nothing, one after the other. The
+texts must be the same, token for token; the number of passes is not. Temperature, seed and tree are those of the
+chat's settings.</p>"""
+LOSSLESS_HINT = """<p class="ec-hint">“Lossless” is a claim about chances: with the draft, every token must be as
+likely as without it. Here the token after the same beginning is drawn many times, each time with another seed,
+and counted beside the probability that the model itself gives it. Choose a rule that is wrong on purpose to see
+the test fail. Tree and policy are those of the chat's settings.</p>"""
+
+
+def build(service: EngineService, handlers: Handlers, defaults: Controls) -> Any:
+    """The whole page as a Gradio app, not yet served."""
+    with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True, delete_cache=(600, 600)) as page:
+        Endpoints(service, handlers, defaults).declare()  # first, so that the names are theirs
+        with gr.Row(elem_classes="ec-top"):
+            with gr.Column(scale=5, min_width=260):
+                fixed(HEADER)
+            with gr.Column(scale=5, min_width=260):
+                status = part("html", "", attributes='class="ec-status" role="status"')
+            theme = gr.Button("Light or dark", size="sm", scale=0, min_width=110)
+        theme.click(fn=None, js="() => EagleChat.toggleTheme()")
+        with gr.Tabs():
+            with gr.Tab("Chat", id="chat"):
+                tree_controls, controls = _chat(service, handlers, defaults)
+            with gr.Tab("Compare", id="compare"):
+                _compare(handlers, controls)
+            with gr.Tab("Is it lossless?", id="lossless"):
+                _lossless(handlers, controls)
+        outputs = [status, *tree_controls]
+        gr.Timer(1.5).tick(handlers.status, outputs=outputs, **QUIET)
+        page.load(handlers.status, outputs=outputs, **QUIET)
+        page.unload(handlers.leave)
+    return page
+
+
+def _chat(service: EngineService, handlers: Handlers, defaults: Controls) -> tuple[list[Any], list[Any]]:
+    """The chat with the explorer beside it; the controls of the tree, and all controls."""
+    with gr.Row(equal_height=False):
+        with gr.Column(scale=5, min_width=320):
+            log = 'class="ec-log" role="log" aria-label="Conversation" tabindex="0"'
+            transcript = part("transcript", {"turns": []}, inside=WELCOME, attributes=log)
+            with gr.Row(elem_classes="ec-buttons ec-examples"):
+                examples = [gr.Button(text, size="sm", min_width=120) for text in EXAMPLES]
+            box = gr.Textbox(
+                placeholder="Ask something …  (Enter sends, Shift+Enter is a new line, Esc stops)",
+                label="Your question",
+                show_label=False,
+                max_lines=8,
+                autofocus=True,
+                elem_id="ec-box",
+            )
+            with gr.Row(elem_classes="ec-buttons"):
+                send = gr.Button("Send", variant="primary", size="sm", elem_id="ec-send")
+                stop = gr.Button("Stop", size="sm", interactive=False, elem_classes="ec-stop", elem_id="ec-stop")
+                retry = gr.Button("Retry", size="sm", elem_id="ec-retry")
+                undo = gr.Button("Undo", size="sm", elem_id="ec-undo")
+                edit = gr.Button("Edit", size="sm", elem_id="ec-edit")
+                clear = gr.Button("New chat", size="sm", elem_id="ec-clear")
+            notice = part("html", "", attributes='class="ec-notice" role="status"', elem_id="ec-notice")
+            controls = settings(defaults, _head_choices(service))
+        with gr.Column(scale=7, min_width=320):
+            names = list(recordings.bundled())
+            first = shown(recordings.open_bundled(names[0])) if names else None
+            explorer = part("explorer", first, elem_id="ec-explorer")
+            with gr.Accordion("Save this run, or open a recording", open=False):
+                with gr.Row(elem_classes="ec-buttons"):
+                    jsonl = gr.Button("Save as JSON lines", size="sm", elem_id="ec-save-jsonl")
+                    html = gr.Button("Save as a page that opens anywhere", size="sm", elem_id="ec-save-html")
+                chosen = gr.Dropdown(
+                    [(name, name) for name in names],
+                    value=None,
+                    label="Recordings that come with the program",
+                    elem_id="ec-bundled",
+                )
+                upload = gr.File(
+                    label=f"A recording of yours (.jsonl, at most {limits.UPLOAD >> 20} MiB)",
+                    file_types=[".jsonl"],
+                    height=110,
+                    elem_id="ec-upload",
+                )
+            file = part("save", None, visible="hidden")
+    answering: dict[str, Any] = {
+        "fn": handlers.answer,
+        "inputs": controls.all,
+        "outputs": [box, transcript, explorer, notice, send, stop],
+        **STREAM,
+    }
+    taken = [box, transcript, notice]
+    gr.on([send.click, box.submit], handlers.take, box, taken, **QUIET).then(**answering)
+    for example in examples:
+        example.click(handlers.take, example, taken, **QUIET).then(**answering)
+    again = [controls.seed, controls.temperature]
+    retry.click(handlers.take_again, again, [*taken, controls.seed], **QUIET).then(**answering)
+    stop.click(handlers.stop, outputs=notice, **QUIET)
+    undo.click(handlers.undo, outputs=taken, **QUIET)
+    edit.click(handlers.edit, outputs=taken, **QUIET).then(fn=None, js=_FOCUS)
+    clear.click(handlers.clear, outputs=taken, **QUIET)
+    chosen.input(handlers.open_bundled, chosen, [explorer, notice], **QUIET)
+    upload.upload(handlers.open_upload, upload, [explorer, notice], **QUIET)
+    jsonl.click(handlers.save_jsonl, outputs=[file, notice], **QUIET)
+    html.click(handlers.save_html, outputs=[file, notice], **QUIET)
+    return controls.tree, controls.all
+
+
+_FOCUS = "() => document.querySelector('#ec-box textarea').focus()"
+
+
+def _head_choices(service: EngineService) -> list[tuple[str, str]]:
+    return [("the one loaded at the start", OWN_HEAD), *((name, name) for name in service.heads)]
+
+
+def _compare(handlers: Handlers, controls: list[Any]) -> None:
+    """One question, two ways."""
+    fixed(COMPARE_HINT)
+    ways = [(label, name) for name, label in WAYS.items()]
+    with gr.Row(elem_classes="ec-buttons"):
+        question = gr.Textbox(EXAMPLES[0], label="Question", max_lines=4, scale=6, elem_id="ec-compare-box")
+        left = gr.Dropdown(ways, value="none", label="Left", scale=2, min_width=140)
+        right = gr.Dropdown(ways, value="dynamic", label="Right", scale=2, min_width=140)
+    with gr.Row(elem_classes="ec-buttons"):
+        start = gr.Button("Compare", variant="primary", size="sm", elem_id="ec-compare")
+        stop = gr.Button("Stop", size="sm", interactive=False, elem_classes="ec-stop")
+    notice = part("html", "", attributes='class="ec-notice" role="status"')
+    verdict = part("html", "", attributes='class="ec-verdict" role="status"', elem_id="ec-verdict")
+    lanes = part("lanes", [], attributes='class="ec-lanes"')
+    explorer = part("explorer", None)
+    outputs = [lanes, verdict, explorer, notice, start, stop]
+    inputs = [question, left, right, *controls]
+    gr.on([start.click, question.submit], handlers.compare, inputs, outputs, **STREAM)
+    stop.click(handlers.stop, outputs=notice, **QUIET)
+
+
+def _lossless(handlers: Handlers, controls: list[Any]) -> None:
+    """Many first tokens beside the law."""
+    fixed(LOSSLESS_HINT)
+    with gr.Row(elem_classes="ec-buttons"):
+        prompt = gr.Textbox("Tell me a story about a", label="Question", max_lines=4, scale=5)
+        rule = gr.Dropdown(
+            [(label, name) for name, label in lossless.RULES.items()],
+            value="coupled",
+            label="Rule",
+            scale=4,
+            elem_id="ec-rule",
+        )
+        temperature = gr.Slider(0.1, 2.0, value=1.0, step=0.1, label="Temperature", scale=3)
+        draws = gr.Slider(100, limits.DRAWS, value=1000, step=100, label="Draws", scale=3)
+    with gr.Row(elem_classes="ec-buttons"):
+        start = gr.Button("Draw", variant="primary", size="sm", elem_id="ec-draw")
+        stop = gr.Button("Stop", size="sm", interactive=False, elem_classes="ec-stop")
+    notice = part("html", "", attributes='class="ec-notice" role="status"')
+    picture = part("html", "", elem_id="ec-law")
+    inputs = [prompt, rule, draws, temperature, *controls]
+    start.click(handlers.sample, inputs, [picture, notice, start, stop], **STREAM)
+    stop.click(handlers.stop, outputs=notice, **QUIET)

@@ -1,0 +1,147 @@
+"""What belongs to one person (one browser tab, one API client), and the register of all of them."""
+
+from __future__ import annotations
+
+import threading
+import time
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from eagle_chat.core import recording
+from eagle_chat.core.conversation import Conversation, Turn
+from eagle_chat.core.errors import UserError
+from eagle_chat.core.recording import Run
+from eagle_chat.webui import limits
+from eagle_chat.webui.live import run_json
+from eagle_chat.webui.service import Job
+
+
+@dataclass(frozen=True)
+class Record:
+    """An answer's recording: its lines, compressed, and what the explorer is told of the run, as JSON."""
+
+    packed: bytes
+    page: str
+
+
+@dataclass
+class Session:
+    """`records`: for each turn its recording, as long as it is kept. `pending`: a question taken but not yet put to the
+    engine. `opened`: a recording that is shown instead of the conversation. `left`: whether the connection was lost;
+    it may have been for a moment."""
+
+    key: str
+    conversation: Conversation = field(default_factory=Conversation)
+    records: list[Record | None] = field(default_factory=list)
+    pending: str | None = None
+    job: Job | None = None
+    opened: list[Run] | None = None
+    last_used: float = 0.0
+    left: bool = False
+    greeted: bool = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether an answer is being made or about to be."""
+        return self.job is not None or self.pending is not None
+
+    def take(self, question: str | None) -> None:
+        """Accept a question as the next one. UserError where that is not possible now."""
+        text = limits.check_text(question, limits.MESSAGE, "a question")
+        if not text.strip():
+            raise UserError("a question expected, found none: write one")
+        if self.busy:
+            raise UserError("one question at a time expected, found an answer still being made: wait or stop it")
+        if len(self.conversation.turns) >= limits.TURNS:
+            raise UserError(f"a conversation of at most {limits.TURNS} questions expected: begin a new one")
+        self.pending = text
+        self.opened = None
+
+    def take_back(self) -> str:
+        """Remove the last question with its answer; the question."""
+        if self.busy:
+            raise UserError("a finished answer expected, found one still being made: wait or stop it")
+        last = self.conversation.last
+        if last is None:
+            raise UserError("an answer expected, found none yet: ask something first")
+        self.conversation = self.conversation.before_last()
+        self.records.pop()
+        return last.question
+
+    def clear(self) -> None:
+        """Begin a new conversation."""
+        self.stop()
+        self.pending = None
+        self.conversation, self.records, self.opened = Conversation(), [], None
+
+    def stop(self) -> None:
+        """End the answer being made after its cycle."""
+        if self.job is not None:
+            self.job.stop()
+
+    def keep(self, turn: Turn) -> None:
+        """Add a finished turn; its events are packed away, and those of old turns dropped."""
+        run = Run(turn.question, turn.events)
+        turn.events = []
+        self.conversation = Conversation(self.conversation.system, [*self.conversation.turns, turn])
+        packed = zlib.compress("".join(recording.lines([run])).encode())
+        self.records.append(Record(packed, run_json(run)))
+        if len(self.records) > limits.KEPT_RECORDS:
+            self.records[-limits.KEPT_RECORDS - 1] = None
+
+    def runs(self) -> list[Run]:
+        """The recording that is open, else the conversation's answers as far as they are kept."""
+        if self.opened is not None:
+            return self.opened
+        kept = [record for record in self.records if record is not None]
+        return [run for record in kept for run in recording.parse(zlib.decompress(record.packed).decode())]
+
+    def pages(self) -> list[str]:
+        """The newest answers for the explorer, as many as are quickly sent; the last one in any case."""
+        chosen: list[str] = []
+        for record in reversed(self.records):
+            if record is None or (chosen and sum(map(len, chosen)) + len(record.page) > limits.SHOWN):
+                break
+            chosen.insert(0, record.page)
+        return chosen
+
+
+class Sessions:
+    """All sessions by key. `gone` is told the key of each that ends."""
+
+    def __init__(self, gone: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._gone, self._clock = gone, clock
+        self._sessions: dict[str, Session] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def get(self, key: str) -> Session:
+        """The session of that key, a new one the first time. UserError where there are too many."""
+        with self._lock:
+            session = self._sessions.get(key)
+            if session is None:
+                self._make_room()
+                session = self._sessions[key] = Session(key)
+            session.last_used, session.left = self._clock(), False
+            return session
+
+    def leave(self, key: str) -> None:
+        """The connection was lost. A sleeping laptop comes back, so the session only is the first to make room."""
+        session = self._sessions.get(key)
+        if session is not None and not session.busy:
+            session.left = True
+
+    def _make_room(self) -> None:
+        if len(self._sessions) < limits.SESSIONS:
+            return
+        idle = [one for one in self._sessions.values() if not one.busy]
+        oldest = min(idle, key=lambda one: (not one.left, one.last_used), default=None)
+        if oldest is None or not (oldest.left or self._clock() - oldest.last_used >= limits.IDLE_SECONDS):
+            raise UserError(
+                f"at most {limits.SESSIONS} people at once expected, found that many here: try again in a few minutes"
+            )
+        del self._sessions[oldest.key]
+        self._gone(oldest.key)

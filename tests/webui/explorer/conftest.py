@@ -1,0 +1,90 @@
+"""A browser for the pages, where there is one: Debian's Chromium, driven by Playwright."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from eagle_chat.core.recording import Run
+from tests.webui.explorer import runs as made
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    """One browser for all tests of a worker."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if not Path(CHROMIUM).is_file():
+        pytest.skip("Chromium is not installed (Debian: apt install chromium)")
+    with playwright.sync_playwright() as driver:
+        # Root, as in a container, has no user namespace to put a sandbox into.
+        arguments = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=arguments)
+        yield browser
+        browser.close()
+
+
+class Shown:
+    """A page that is open, with all that went wrong and all that it asked for."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.faults: list[str] = []
+        self.requests: list[str] = []
+        page.on("pageerror", lambda error: self.faults.append(str(error)))
+        page.on("console", lambda line: self.faults.append(line.text) if line.type == "error" else None)
+        page.on("dialog", lambda dialog: (self.faults.append(f"dialog {dialog.message}"), dialog.dismiss()))
+        page.on("request", lambda request: self.requests.append(request.url))
+
+    @property
+    def step(self) -> str:
+        """Where the story stands."""
+        return self.page.locator(".ee-step-title").inner_text()
+
+    @property
+    def told(self) -> str:
+        """The paragraph beside the picture."""
+        return self.page.locator(".ee-explain").inner_text()
+
+    def nodes(self, look: str = "") -> int:
+        """How many nodes are drawn (of that look)."""
+        return self.page.locator(f".ee-tree [role=treeitem]{'.ee-' + look if look else ''}").count()
+
+    def press(self, *keys: str) -> None:
+        for key in keys:
+            self.page.keyboard.press(key)
+
+    def click(self, name: str) -> None:
+        self.page.get_by_role("button", name=name, exact=True).click()
+
+    def tab(self, name: str) -> None:
+        self.page.get_by_role("tab", name=name).click()
+
+
+@pytest.fixture
+def show(chromium: Browser, tmp_path: Path) -> Iterator[Callable[..., Shown]]:
+    """Opens the page of some runs from a file, with no network. Faults that nobody looked at fail the test."""
+    opened: list[Shown] = []
+    contexts = []
+
+    def opening(*runs: Run, width: int = 1280, height: int = 720, **context: Any) -> Shown:
+        contexts.append(chromium.new_context(viewport={"width": width, "height": height}, offline=True, **context))
+        shown = Shown(contexts[-1].new_page())
+        shown.page.set_default_timeout(60_000)
+        opened.append(shown)
+        shown.page.goto(made.write(tmp_path, *runs))
+        return shown
+
+    yield opening
+    for context in contexts:
+        context.close()
+    assert [fault for shown in opened for fault in shown.faults] == []

@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from eagle_chat.core import recording
+from eagle_chat.core.config import SamplingConfig, TreeConfig
+from eagle_chat.core.errors import UserError
+from eagle_chat.webui import comparing, limits, lossless
+from eagle_chat.webui.chatting import Picture, answer
+from eagle_chat.webui.controls import Controls
+from eagle_chat.webui.session import Session, Sessions
+from tests.tiny import tokens_of
+from tests.webui.served import WAIT, Held, service_of
+
+SHORT = Controls(max_new_tokens=24)
+
+
+@pytest.fixture(scope="module")
+def engine() -> Held:
+    return Held(seed=2)
+
+
+def ask(service: Any, session: Session, question: str, controls: Controls = SHORT) -> list[Picture]:
+    session.take(question)
+    return list(answer(service, session, controls))
+
+
+def expected(engine: Held, session: Session, question: str, policy: Any = "none", **sampling: Any) -> list[int]:
+    """The tokens of plain decoding on the session's conversation."""
+    messages = session.conversation.messages(question)
+    config = SamplingConfig(**{"max_new_tokens": 24, **sampling})
+    return tokens_of(engine.stream(messages, sampling=config, tree=TreeConfig(policy=policy)))
+
+
+def test_an_answer_streams_and_becomes_a_turn_with_its_recording(engine: Held) -> None:
+    service, session = service_of(engine), Session("anna")
+    right = expected(engine, session, "hello")
+    pictures = ask(service, session, "hello")
+    assert not pictures[-1].running
+    assert session.conversation.turns[0].token_ids == right
+    assert [turn[0] for turn in pictures[-1].transcript["turns"]] == ["hello"]
+    (run,) = session.runs()
+    assert run.question == "hello"
+    assert tokens_of(run.events) == right
+    assert len(recording.parse("".join(recording.lines(session.runs())))) == 1
+    assert len(ask(service, session, "and more")[-1].transcript["turns"]) == 2
+
+
+@pytest.mark.parametrize("controls", [{"policy": "chain"}, {"policy": "static", "temperature": 0.9}, {"mode": "plain"}])
+def test_every_way_of_drafting_gives_the_plain_text(engine: Held, controls: dict[str, Any]) -> None:
+    session = Session("anna")
+    right = expected(engine, session, "hi", temperature=controls.get("temperature", 0.0), seed=5)
+    ask(service_of(engine), session, "hi", Controls(max_new_tokens=24, seed=5, **controls))
+    assert session.conversation.turns[0].token_ids == right
+
+
+def test_two_people_at_once_get_the_texts_of_two_runs_one_after_the_other() -> None:
+    engine = Held(seed=3)
+    service, sessions = service_of(engine), [Session("anna"), Session("ben")]
+    right = [expected(engine, one, question) for one, question in zip(sessions, ("first", "other"), strict=True)]
+    engine.gate.clear()
+    threads = [
+        threading.Thread(target=ask, args=(service, one, question))
+        for one, question in zip(sessions, ("first", "other"), strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    assert engine.held.wait(WAIT)
+    engine.gate.set()
+    for thread in threads:
+        thread.join(WAIT)
+    assert [one.conversation.turns[0].token_ids for one in sessions] == right
+
+
+def test_stopping_keeps_what_there_is_and_the_next_answer_builds_on_it() -> None:
+    engine = Held(seed=4)
+    service, session = service_of(engine), Session("anna")
+    session.take("hello")
+    pictures = answer(service, session, Controls(max_new_tokens=200))
+    next(picture for picture in pictures if picture.text)
+    engine.gate.clear()
+    assert engine.held.wait(WAIT)
+    session.stop()
+    engine.gate.set()
+    list(pictures)
+    turn = session.conversation.turns[0]
+    assert turn.finish_reason == "cancelled"
+    assert 0 < len(turn.token_ids) < 200
+    assert "stopped by you" in turn.figures
+    right = expected(engine, session, "go on")
+    ask(service, session, "go on")
+    assert session.conversation.turns[1].token_ids == right
+
+
+def test_a_person_who_leaves_in_the_middle_does_not_block_the_others(engine: Held) -> None:
+    service, session = service_of(engine), Session("anna")
+    session.take("hello")
+    pictures = answer(service, session, Controls(max_new_tokens=200))
+    next(picture for picture in pictures if picture.text)
+    pictures.close()  # what Gradio does when the tab is closed
+    assert not session.busy
+    assert session.conversation.turns[0].finish_reason == "cancelled"
+    other = Session("ben")
+    ask(service, other, "hi")
+    assert other.conversation.turns[0].finish_reason == "length"
+
+
+def test_wrong_settings_are_a_line_on_the_page_and_the_question_comes_back(engine: Held) -> None:
+    session = Session("anna")
+    for wrong in ({"top_p": 0.0}, {"depth": 99}, {"max_new_tokens": 10**9}, {"system": "x" * 5000}, {"seed": None}):
+        (picture,) = ask(service_of(engine), session, "hello", Controls(**wrong))
+        assert "ec-error" in picture.notice
+        assert picture.question == "hello"
+        assert not session.busy
+    assert session.conversation.turns == []
+
+
+def test_questions_are_checked_before_they_are_taken() -> None:
+    session = Session("anna")
+    for question in ("", "  \n", None, "x" * (limits.MESSAGE + 1)):
+        with pytest.raises(UserError):
+            session.take(question)
+    session.take("a\ud800b")
+    assert session.pending == "a\ufffdb"
+    with pytest.raises(UserError, match="one question at a time"):
+        session.take("another")
+
+
+def test_undo_takes_back_the_last_turn_and_old_recordings_are_dropped(engine: Held) -> None:
+    service, session = service_of(engine), Session("anna")
+    few = Controls(max_new_tokens=2)
+    for number in range(limits.KEPT_RECORDS + 2):
+        ask(service, session, f"question {number}", few)
+    assert len(session.runs()) == limits.KEPT_RECORDS
+    assert session.take_back() == f"question {limits.KEPT_RECORDS + 1}"
+    assert len(session.records) == len(session.conversation.turns) == limits.KEPT_RECORDS + 1
+    session.clear()
+    with pytest.raises(UserError, match="found none yet"):
+        session.take_back()
+
+
+def test_sessions_end_and_the_oldest_idle_one_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SESSIONS", 2)
+    gone: list[str] = []
+    now = [0.0]
+    sessions = Sessions(gone.append, lambda: now[0])
+    first = sessions.get("anna")
+    now[0] = 1.0
+    sessions.get("ben")
+    assert sessions.get("anna") is first
+    with pytest.raises(UserError, match="at most 2 people"):
+        sessions.get("carl")
+    now[0] = 2.0 + limits.IDLE_SECONDS
+    sessions.get("anna").pending = "being asked"
+    sessions.get("carl")
+    assert gone == ["ben"]
+    sessions.leave("anna")  # is being answered, so has not left
+    sessions.leave("carl")
+    sessions.get("dora")
+    assert gone == ["ben", "carl"]
+    assert len(sessions) == 2
+
+
+def test_a_comparison_gives_the_same_text_and_leaves_the_conversation_alone(engine: Held) -> None:
+    session = Session("anna")
+    states = list(comparing.compare(service_of(engine), session, "hello", ("none", "dynamic"), SHORT))
+    last = states[-1]
+    assert last.metrics is not None
+    assert last.metrics[0].token_ids == last.metrics[1].token_ids
+    assert "same text: yes" in last.verdict
+    assert last.explorer is not None
+    assert session.conversation.turns == []
+    assert not session.busy
+    (wrong,) = comparing.compare(service_of(engine), session, "hello", ("none", "fast"), SHORT)
+    assert "found &#x27;fast&#x27;" in wrong.notice
+
+
+def test_first_tokens_follow_the_law_and_a_wrong_rule_does_not(engine: Held) -> None:
+    """The static tree drafts by sampling, so that even a random head drafts what the target may say."""
+    controls, session = Controls(policy="static"), Session("anna")
+    results = {}
+    for rule in ("coupled", "rejection", "no residual"):
+        states = list(lossless.sample(service_of(engine), session, "hi", rule, 500, 1.0, controls))
+        assert states[-1].result is not None
+        results[rule] = states[-1].result
+    assert results["coupled"]["verdict"] == results["rejection"]["verdict"] == "fits"
+    assert results["no residual"]["verdict"] == "fault"
+    assert all(result["draws"] == 500 for result in results.values())
+    (greedy,) = [
+        one for one in lossless.sample(service_of(engine), session, "hi", "coupled", 500, 0.0, controls) if one.notice
+    ][-1:]
+    assert "temperature above 0" in greedy.notice
