@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from eagle_chat.bench.prompts import BUILTIN, Question, read_questions
+from eagle_chat.bench.prompts import Question
 from eagle_chat.bench.runner import Measured
 from eagle_chat.core import registry
 from eagle_chat.core.config import LoadConfig, TreeConfig
@@ -28,9 +28,6 @@ from eagle_chat.doctor.text import check_text
 
 if TYPE_CHECKING:
     from eagle_chat.core.engine import Engine
-
-LONG = 512
-"""Tokens of the text on which taps are compared, beside the answers."""
 
 Load = Callable[[LoadConfig], "Engine"]
 
@@ -107,11 +104,10 @@ def _check_loaded(engine: Engine, config: LoadConfig, run: Run, report: Report) 
 
 
 def _texts(engine: Engine, measured: Measured) -> list[tuple[Pass, int]]:
-    """Prompts with the target's own answers, and a longer text, because a few answers tell taps badly apart."""
-    questions = " ".join(turn for question in read_questions(BUILTIN) for turn in question.turns)
-    long = engine.chat.encode([{"role": "user", "content": questions}])
-    texts = [(run_text(engine.target, long[: min(LONG, engine.target.context_limit)]), 0)]
+    """Prompt and the target's own answer as one text, and where the answer begins: on other text a head, which was
+    trained on answers, tells its taps badly apart."""
+    texts = []
     for answer in measured.answers[0]:
         prompt = engine.chat.encode([{"role": "user", "content": answer.question.turns[answer.turn]}])
-        texts.append((run_text(engine.target, [*prompt, *answer.token_ids]), 0))
+        texts.append((run_text(engine.target, [*prompt, *answer.token_ids]), len(prompt)))
     return texts
