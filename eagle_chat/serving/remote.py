@@ -7,7 +7,7 @@ import queue
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import anyio
@@ -16,22 +16,20 @@ from anyio.from_thread import start_blocking_portal
 from eagle_chat.core.chat import Message
 from eagle_chat.core.config import LoadConfig, SamplingConfig, TreeConfig
 from eagle_chat.core.errors import EagleChatError, UserError
-from eagle_chat.core.events import Committed, Event, Finished, FinishReason, Reported, Started
-from eagle_chat.serving.client import COUNTED, Client, Model, Piece, ServerError
+from eagle_chat.core.events import Event, Started
+from eagle_chat.serving.client import Client, Model, Piece, ServerError
 from eagle_chat.serving.config import ServerConfig
 from eagle_chat.serving.counters import Counters
+from eagle_chat.serving.telling import Item, Telling
 
 EXTENDED = ("vllm", "sglang", "eagle-chat")
 """Owners of models whose servers take more than OpenAI's fields."""
-UNKNOWN_TOKEN = -1
-"""Stands for a token whose id the server does not tell."""
 LOOK_SECONDS = 0.1
 """How often a person's wish to stop is looked for while the server is silent."""
 COUNT_SECONDS = 1.0
 """How often the server's counters are read while it answers."""
 LAST_COUNTS = 5
 """The counters may lag behind the text: so often they are read at the end until they hold the whole answer."""
-REASONS: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
 
 
 def connect(server: ServerConfig, load: LoadConfig, stopped: Callable[[], bool] = lambda: False) -> RemoteEngine:
@@ -153,15 +151,15 @@ class RemoteEngine:
             **{name: value for name, value in self.describe().items() if name != "target"},
         )  # fmt: skip
         body = request_body(self.model, messages, sampling)
-        items: queue.SimpleQueue[_Item] = queue.SimpleQueue()
+        items: queue.SimpleQueue[Item] = queue.SimpleQueue()
         with start_blocking_portal() as portal:
             task = portal.start_task_soon(_receive, self.url, self._api_key, body, items.put)
             try:
-                yield from _Telling(started).events(self._items(items, task))
+                yield from Telling(started).events(self._items(items, task))
             finally:
                 task.cancel()
 
-    def _items(self, items: queue.SimpleQueue[_Item], task: Future[None]) -> Iterator[_Item]:
+    def _items(self, items: queue.SimpleQueue[Item], task: Future[None]) -> Iterator[Item]:
         """What arrives, until a person wants to stop."""
         while not self._stopped():
             try:
@@ -171,11 +169,7 @@ class RemoteEngine:
                     task.result()  # a fault of ours: it must not look like a server that is silent for ever
 
 
-_Item = tuple[float, Piece | Counters | ServerError | None]
-"""When something arrived, and what; None is the end."""
-
-
-async def _receive(url: str, api_key: str | None, body: dict[str, Any], put: Callable[[_Item], None]) -> None:
+async def _receive(url: str, api_key: str | None, body: dict[str, Any], put: Callable[[Item], None]) -> None:
     """Everything about one answer, to `put`; the last is a ServerError or None."""
 
     def tell(what: Piece | Counters | ServerError | None) -> None:
@@ -227,102 +221,3 @@ async def _count_rest(client: Client, before: Counters, produced: int, tell: Cal
             tell(now.since(before))
             return
         await anyio.sleep(LOOK_SECONDS)
-
-
-class _Telling:
-    """Makes events of what arrives."""
-
-    def __init__(self, started: Started) -> None:
-        self._started = started
-        self._last = time.perf_counter()
-        self._number = self._tokens = 0
-        self._report = Reported()
-        self._made = 0
-        self._counters: Counters | None = None
-        self._reason: str | None = None
-
-    def events(self, items: Iterator[_Item]) -> Iterator[Event]:
-        """From `Started` to `Finished`."""
-        waiting = True
-        for at, item in items:
-            if isinstance(item, ServerError):
-                if waiting:
-                    raise item
-                yield self._finished("error", str(item))
-                return
-            if waiting:  # the server has taken the question
-                yield self._started
-                waiting = False
-            if item is None:
-                yield from self._ending(at)
-                return
-            if isinstance(item, Counters):
-                self._counters = item
-                yield from self._reported(**_of_counters(item))
-            else:
-                yield from self._piece(at, item)
-        if waiting:
-            yield self._started
-        yield self._finished("cancelled", None)
-
-    def _piece(self, at: float, piece: Piece) -> Iterator[Event]:
-        if piece.ahead is not None:
-            yield from self._reported(ahead=piece.ahead)
-        if piece.finish_reason is not None:
-            self._reason = piece.finish_reason
-        usage = piece.usage or {}
-        self._made = usage.get("completion_tokens") or self._made
-        count = _num_tokens(piece, self._made, self._tokens)
-        ids = list(piece.token_ids) if piece.token_ids else [UNKNOWN_TOKEN] * count
-        if ids or piece.text:
-            yield from self._reported(ahead=0)
-            yield self._committed(at, ids, piece.text)
-        if usage:
-            told = usage.get("speculative") or {}
-            own = {name: told[name] for name in COUNTED if name in told}
-            yield from self._reported(prompt_tokens=usage.get("prompt_tokens"), **own)
-
-    def _reported(self, **fields: Any) -> Iterator[Event]:
-        """What is newly known, together with what was."""
-        report = replace(self._report, **fields)
-        if report != self._report:
-            self._report = report
-            yield report
-
-    def _committed(self, at: float, ids: list[int], text: str) -> Committed:
-        stage = "other" if self._number else "prefill"
-        event = Committed(self._number, ids, ["target"] * len(ids), text, 0, 0, {stage: at - self._last})
-        self._number, self._tokens, self._last = self._number + 1, self._tokens + len(ids), at
-        return event
-
-    def _ending(self, at: float) -> Iterator[Event]:
-        missing = self._made - self._tokens
-        if missing > 0:  # pieces of more than one token, which only the sum tells
-            yield self._committed(self._last, [UNKNOWN_TOKEN] * missing, "")
-        if self._counters is not None:
-            yield from self._reported(others=self._counters.generated_tokens > self._tokens)
-        reason = REASONS.get(self._reason or "stop")
-        yield self._finished(reason or "error", None if reason else f"the server ended the answer: {self._reason}")
-
-    def _finished(self, reason: FinishReason, message: str | None) -> Finished:
-        return Finished(reason, "", 0, self._tokens, message)
-
-
-def _num_tokens(piece: Piece, made: int, known: int) -> int:
-    """How many tokens a piece has: by the server's count so far, else one where there is text."""
-    if not piece.text:
-        return 0
-    return max(made - known, 0) if made else 1
-
-
-def _of_counters(counters: Counters) -> dict[str, Any]:
-    """Counters as fields of `Reported`. In a chain, the token at one place is judged where the one before was
-    accepted."""
-    accepted = [counters.by_position[place] for place in sorted(counters.by_position)]
-    return {
-        "cycles": counters.drafts,
-        "draft_tokens": counters.draft_tokens,
-        "accepted_tokens": counters.accepted_tokens,
-        "judged_by_position": [counters.drafts, *accepted][: len(accepted)],
-        "accepted_by_position": accepted,
-    }

@@ -12,10 +12,11 @@ from eagle_chat.core.config import LoadConfig, SamplingConfig, TreeConfig
 from eagle_chat.core.errors import EagleChatError, UserError
 from eagle_chat.core.events import Committed, Event, Finished, Reported, Started
 from eagle_chat.core.metrics import Metrics
-from eagle_chat.serving import client, remote
+from eagle_chat.serving import client
 from eagle_chat.serving.client import ServerError
 from eagle_chat.serving.config import ServerConfig
-from eagle_chat.serving.remote import UNKNOWN_TOKEN, RemoteEngine, connect
+from eagle_chat.serving.remote import RemoteEngine, connect
+from eagle_chat.serving.telling import UNKNOWN_TOKEN
 from tests.serving.fake_server import ANSWER, DONE, FakeServer, Response, as_json, chunk, data
 from tests.serving.test_counters import page
 
@@ -238,4 +239,4 @@ def test_piece_counts_follow_the_server_where_it_counts() -> None:
     with FakeServer(Response(pieces), owner="vllm") as server:
         events, metrics = ask(engine_of(server))
     assert [len(event.token_ids) for event in events if isinstance(event, Committed)] == [2, 3, 1]
-    assert metrics.token_ids[0] == remote.UNKNOWN_TOKEN
+    assert metrics.token_ids[0] == UNKNOWN_TOKEN
