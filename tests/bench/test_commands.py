@@ -17,7 +17,7 @@ from eagle_chat.bench.peers.catalog import Skipped
 from eagle_chat.cli import bench_peers
 from eagle_chat.cli.app import main
 from eagle_chat.core import engine as engine_module
-from eagle_chat.core import loading
+from eagle_chat.core import hub, loading
 from tests.bench.parts import speaker, tiny_engine
 from tests.tiny import head_files, make_engine, make_head, make_target
 
@@ -80,7 +80,7 @@ def test_several_heads_are_compared_in_one_run(
 ) -> None:
     target = make_target()
     checkpoints = {name: head_files("eagle3", target, seed) for seed, name in enumerate("pqr")}
-    monkeypatch.setattr(loading, "_head_folder", Path)
+    monkeypatch.setattr(hub, "head_folder", lambda name, revision: Path(name))
     monkeypatch.setattr(loading, "read_checkpoint", lambda folder: checkpoints[folder.name])
     engine = make_engine(target, make_head("eagle3", target, 0))
     engine.head_name = "p"
@@ -237,8 +237,8 @@ def test_verify_says_lossless(run: Run, questions: str, tmp_path: Path) -> None:
 def test_verify_fails_on_a_fault(run: Run, questions: str, monkeypatch: pytest.MonkeyPatch) -> None:
     real = engine_module.verify
 
-    def wrong(tree: Any, logits: Any, position: int, config: Any) -> Any:
-        acceptance = real(tree, logits, position, config)
+    def wrong(tree: Any, logits: Any, position: int, config: Any, *noise: Any) -> Any:
+        acceptance = real(tree, logits, position, config, *noise)
         shifted = acceptance.bonus + 1 if len(tree) > 1 else acceptance.bonus
         return dataclasses.replace(acceptance, bonus=shifted % logits.shape[-1])
 

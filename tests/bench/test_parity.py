@@ -36,8 +36,8 @@ real_verify = engine_module.verify
 def corrupt(monkeypatch: pytest.MonkeyPatch, change: Callable[[Any, Any, int, Acceptance], Acceptance]) -> None:
     """Let the engine's verification pass through `change(tree, logits, position, acceptance)`."""
 
-    def verify(tree: Any, logits: Any, position: int, config: SamplingConfig) -> Acceptance:
-        return change(tree, logits, position, real_verify(tree, logits, position, config))
+    def verify(tree: Any, logits: Any, position: int, config: SamplingConfig, *noise: Any) -> Acceptance:
+        return change(tree, logits, position, real_verify(tree, logits, position, config, *noise))
 
     monkeypatch.setattr(engine_module, "verify", verify)
 
