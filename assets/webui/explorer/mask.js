@@ -119,9 +119,17 @@ class MaskView {
           "1 … 1",
         ),
       );
+    if (!digits) {
+      // Without digits a row is one shape: sixty rows of single cells would take longer to draw than the tree.
+      const cell = (column) =>
+        `M${start + column * at.cell + 0.5} ${y + 0.5}h${at.cell - 1}v${at.cell - 1}h${1 - at.cell}z`;
+      const ancestors = [...seen].filter((column) => column !== row && column < at.size);
+      line.append(draw("path", { class: "ee-cell", d: ancestors.map(cell).join("") }));
+      line.append(draw("path", { class: "ee-cell ee-self", d: cell(row) }));
+      return line;
+    }
     for (let column = 0; column < at.size; column += 1) {
       const sees = seen.has(column);
-      if (!sees && !digits) continue;
       const x = start + column * at.cell;
       if (sees)
         line.append(
@@ -133,20 +141,19 @@ class MaskView {
             height: at.cell - 1,
           }),
         );
-      if (digits)
-        line.append(
-          draw(
-            "text",
-            {
-              class: sees ? "ee-one" : "ee-zero",
-              x: x + at.cell / 2,
-              y: y + at.cell / 2 + font * 0.35,
-              "text-anchor": "middle",
-              "font-size": font,
-            },
-            sees ? "1" : "0",
-          ),
-        );
+      line.append(
+        draw(
+          "text",
+          {
+            class: sees ? "ee-one" : "ee-zero",
+            x: x + at.cell / 2,
+            y: y + at.cell / 2 + font * 0.35,
+            "text-anchor": "middle",
+            "font-size": font,
+          },
+          sees ? "1" : "0",
+        ),
+      );
     }
     return line;
   }
