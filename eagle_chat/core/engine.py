@@ -20,10 +20,11 @@ from eagle_chat.core.config import SamplingConfig, TreeConfig
 from eagle_chat.core.costs import Costs, CostTable
 from eagle_chat.core.drafting import NoDraft
 from eagle_chat.core.errors import UserError
-from eagle_chat.core.events import STAGES, Committed, Event, Finished, FinishReason, Started
+from eagle_chat.core.events import Committed, Event, Finished, FinishReason, Started
 from eagle_chat.core.growth import DraftInput
 from eagle_chat.core.guide import Guide
 from eagle_chat.core.heads.base import DraftHead
+from eagle_chat.core.laps import Laps
 from eagle_chat.core.noise import TargetNoise
 from eagle_chat.core.policies import Policy, describe, resolve, shares_noise, tree_defaults
 from eagle_chat.core.state import DecodingState
@@ -218,7 +219,7 @@ class _Run:
     @torch.inference_mode()
     def _cycle(self) -> list[Event]:
         """Draft, verify, accept, commit."""
-        laps = _Laps(self.target.device, self.traced)
+        laps = Laps(self.target.device, self.traced)
         self.cycles += 1
         state = self.state
         root_position = len(state.tokens) - 1
@@ -308,24 +309,6 @@ class _Run:
         self.state.cache.reserve(num_tokens + self.policy.max_nodes)
         if self.state.head_cache is not None:
             self.state.head_cache.reserve(num_tokens + self.policy.max_staged)
-
-
-class _Laps:
-    """Seconds by stage of one cycle. On an accelerator the stages are told apart only when traced, because that
-    waits for the device after each of them."""
-
-    def __init__(self, device: torch.device, exact: bool) -> None:
-        self._wait = device if exact and device.type == "cuda" else None
-        self.seconds = dict.fromkeys(STAGES, 0.0)
-        self._last = time.perf_counter()
-
-    def end(self, stage: str) -> None:
-        """The time since the last call belongs to `stage`."""
-        if self._wait is not None:
-            torch.cuda.synchronize(self._wait)
-        now = time.perf_counter()
-        self.seconds[stage] += now - self._last
-        self._last = now
 
 
 def _joined(first: Tensor | None, second: Tensor) -> Tensor:

@@ -40,8 +40,7 @@ class Entry:
     """A target with its heads, the preferred one first. `target`: a hub id or `embedded:NAME`. `names`: aliases besides
     `alias`. `family`: how its prompts look; `template`: its name for `--template`, where the tokenizer has none.
     `dtype`: to compute in on an accelerator; `avoid`: formats that overflow. `thinks`: it writes its reasoning before
-    the answer. `remote_code`: its code comes from its own repository. `tau`: what was measured with the first head and
-    the default tree of its usual device."""
+    the answer. `remote_code`: its code comes from its own repository."""
 
     alias: str
     target: str
@@ -56,7 +55,6 @@ class Entry:
     revision: str = "main"
     unsure: bool = False
     about: str = ""
-    tau: float | None = None
 
     @property
     def head(self) -> str | None:
