@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
 from eagle_chat.cli.app import main
 from tests.cli.conftest import Program
-from tests.cli.terminal import Terminal
 from tests.serving.fake_server import ANSWER, DONE, FakeServer, Response, chunk, data
 from tests.serving.test_counters import page
 
@@ -103,21 +101,3 @@ def test_serve_prints_the_command_of_another_engine(capsys: pytest.CaptureFixtur
 def test_serve_says_what_is_wrong(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str) -> None:
     assert main(["serve", *arguments]) in (1, 2)
     assert words in capsys.readouterr().err.splitlines()[-1]
-
-
-def test_ctrl_c_stops_an_answer_of_a_silent_server(tmp_path: Path) -> None:
-    with FakeServer(Response(ANSWER[:2], stalls=True), Response(ANSWER)) as server:
-        with Terminal("--engine", server.url, home=tmp_path) as terminal:
-            terminal.prompt()
-            terminal.line("one")
-            terminal.wait("Hello")
-            terminal.keys("\x03")
-            assert server.left.wait(60)
-            terminal.wait("ended by cancelled")
-            terminal.prompt()
-            terminal.line("two")
-            terminal.wait("Hello", count=2)
-            terminal.prompt()
-            terminal.keys("\x04")
-            assert terminal.end() == 0
-        assert [message["content"] for message in server.asked[1]["messages"]] == ["one", "Hello", "two"]
