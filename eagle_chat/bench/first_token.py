@@ -18,9 +18,10 @@ from torch import Tensor
 
 from eagle_chat.bench.law import LawTest
 from eagle_chat.core import masks, sampling
+from eagle_chat.core.children import SampledChildren
 from eagle_chat.core.config import SamplingConfig, TreeConfig, VerifyRule
-from eagle_chat.core.drafting import DraftInput, SampledChildren
 from eagle_chat.core.errors import UserError
+from eagle_chat.core.growth import DraftInput
 from eagle_chat.core.policies import resolve
 from eagle_chat.core.sampling import Stream
 from eagle_chat.core.tree import DraftTree
@@ -49,7 +50,7 @@ class FirstTokens:
         if not 1 <= len(prompt) <= LONGEST_PROMPT:
             raise UserError(f"a prompt of 1 to {LONGEST_PROMPT} tokens expected, found {len(prompt)}: shorten it")
         self._engine, self._config, self._position = engine, config, len(prompt)
-        policy, self.tree_config, _ = resolve(tree, engine.head, engine.defaults, engine.costs.choose_nodes)
+        policy, self.tree_config, _ = resolve(tree, engine.head, engine.defaults, lambda: engine.costs(len(prompt)))
         self._policy = policy
         self._read(list(prompt))
         self.law = sampling.warp(self._row, config).softmax(dim=-1)  # [V]

@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from eagle_chat.cli.options import Settings
 from eagle_chat.cli.text import Cleaner, say
@@ -113,11 +113,12 @@ class Session:
             show(event)
 
         self.stop.reset()
+        state: Any = self.engine.new_state() if fresh else self._state  # each engine knows its own
         events = self.engine.stream(
             prompt,
             sampling=self.settings.sampling,
             tree=tree or self.settings.tree,
-            state=self.engine.new_state() if fresh else self._state,
+            state=state,
             trace=trace,
         )
         with contextlib.closing(events):
@@ -137,11 +138,12 @@ class Session:
             return show
         from eagle_chat.cli.thinking import hiding
 
+        chat = cast("Engine", self.engine).chat  # no server is named
         ids = [item for item in prompt if isinstance(item, int)]
         if not ids:
-            return hiding(show, self.engine.chat.opens_thinking)
+            return hiding(show, chat.opens_thinking)
         # An answer that goes on: inside its reasoning, or past it.
-        return hiding(show, True) if ends_inside(self.engine.chat.text(ids)) else show
+        return hiding(show, True) if ends_inside(chat.text(ids)) else show
 
     def load(self, config: LoadConfig) -> None:
         """Take another engine; the present one stays where that fails."""

@@ -186,6 +186,7 @@ class _Bench:
         head(one.to(head.device), head.fuse(output.features), one.to(head.device), None, self.head_cache)
         for cache in (self.target_cache, self.head_cache):
             for layer in cache.tree_layers:
+                assert layer.keys is not None and layer.values is not None
                 layer.keys.zero_()
                 layer.values.zero_()
             cache.length = cache.filled = self.context

@@ -38,7 +38,6 @@ PREFILL_CHUNK = 512
 RESERVE = 256
 """Answer tokens for which caches are allocated ahead."""
 
-
 CostsOf = Callable[[int], CostTable]
 """The cost table for a context of so many tokens."""
 
@@ -61,7 +60,14 @@ class Engine:
         architecture = head.spec.architecture if head is not None else "eagle3"
         self.defaults = defaults or tree_defaults(architecture, target.device.type)
         self._costs = costs or Costs(target, head).table
+        self.known_costs: CostTable | None = None
+        """The table asked for last, if any was."""
         self._notes = list(notes)
+
+    def costs(self, num_tokens: int) -> CostTable:
+        """What drafting and verifying cost here at a context of `num_tokens`; slow where it was never measured."""
+        self.known_costs = self._costs(num_tokens)
+        return self.known_costs
 
     def new_state(self) -> DecodingState:
         """A fresh conversation."""
@@ -104,7 +110,7 @@ class Engine:
         sampling_config = sampling or SamplingConfig()
         tree = tree or TreeConfig()
         tokens = self._token_ids(prompt)
-        policy, tree_config, notes = resolve(tree, self.head, self.defaults, lambda: self._costs(len(tokens)))
+        policy, tree_config, notes = resolve(tree, self.head, self.defaults, lambda: self.costs(len(tokens)))
         shares = shares_noise(policy, tree, sampling_config)
         run = _Run(self, policy, sampling_config, shares, state or self.new_state(), trace)
         started = Started(

@@ -41,7 +41,7 @@ def measure_pair(
     if engine.head is not None:
         shape = tree if tree.policy != "none" else TreeConfig()
         plans.append(Candidate(shape.policy or engine.defaults.policy or "dynamic", shape, sampling))
-    return measure(Asker(engine), plans, questions, report)
+    return measure([Asker(engine)], plans, questions, report)
 
 
 def check_speed(engine: Engine, measured: Measured, expected_tau: float | None) -> Iterator[Finding]:

@@ -165,7 +165,8 @@ class Handlers:
         return self._save(request, "html")
 
     def _save(self, request: gr.Request, kind: str) -> tuple[Any, Any]:
-        costs = self._service.loaded.costs.seconds if self._service.loaded else None
+        table = self._service.loaded.known_costs if self._service.loaded else None
+        costs = table.verify if table is not None else None
         try:
             return recordings.saved(self.session(request), kind, costs), ""
         except EagleChatError as error:
