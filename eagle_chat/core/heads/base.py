@@ -59,7 +59,7 @@ class DraftHead(nn.Module):
         """The head's layers on embeddings [1, M, E] and hidden inputs [1, M, H], giving outputs [1, M, H]."""
 
     @abstractmethod
-    def watched(self) -> tuple[nn.Parameter, ...]:
+    def watched(self) -> tuple[Tensor, ...]:
         """A few parameters whose change tells that the weights are new: going through all at every call costs more
         than a small tree's attention."""
 

@@ -43,9 +43,10 @@ class EagleHead(DraftHead):
             output = layer(output, **layer_inputs)
         return output
 
-    def watched(self) -> tuple[nn.Parameter, ...]:
+    def watched(self) -> tuple[Tensor, ...]:
         """See `DraftHead.watched`."""
-        return self.fc.weight, self.layers[0].mlp.down_proj.weight
+        layer: Any = self.layers[0]
+        return self.fc.weight, layer.mlp.down_proj.weight
 
     def make_fast(self) -> FastHead:
         """See `DraftHead.make_fast`."""

@@ -68,7 +68,7 @@ class Eagle3Head(DraftHead):
         output: Tensor = self.midlayer(embedded, hidden, **layer_inputs)
         return self.norm(output) if self.spec.norm_output else output
 
-    def watched(self) -> tuple[nn.Parameter, ...]:
+    def watched(self) -> tuple[Tensor, ...]:
         """See `DraftHead.watched`."""
         return self.fc.weight, self.midlayer.mlp.down_proj.weight
 
