@@ -32,7 +32,7 @@ def supports(head: nn.Module, hidden_act: str) -> bool:
     )
 
 
-def version_of(parameters: Iterable[nn.Parameter]) -> Key:
+def version_of(parameters: Iterable[Tensor]) -> Key:
     """Changes whenever a parameter is replaced, moved or written to."""
     return tuple((p.data_ptr(), 0 if p.is_inference() else p._version) for p in parameters)  # noqa: SLF001
 

@@ -118,11 +118,10 @@ def test_a_row_does_not_depend_on_how_many_there_are(plan: str, monkeypatch: pyt
 def test_the_model_stays_what_it_was(architecture: str, plan: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """After its weights were taken over the model itself still runs, for whoever holds it."""
     ids = torch.tensor(tiny.prompts(1, 12))
+    untouched, target = model_of(architecture), fast_target_of(architecture, monkeypatch, PLANS[plan])
+    run_tree(target, ids[0].tolist(), 3, ())
     with torch.inference_mode():
-        expected = model_of(architecture)(ids).logits
-        target = fast_target_of(architecture, monkeypatch, PLANS[plan])
-        same_within_rounding(target.model(ids).logits, expected)
-        run_tree(target, ids[0].tolist(), 3, ())
+        same_within_rounding(target.model(ids).logits, untouched(ids).logits)
     output = target.model(ids, output_hidden_states=True)  # and can be trained through, which inference tensors cannot
     output.logits.sum().backward()
 
