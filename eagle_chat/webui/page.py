@@ -73,7 +73,7 @@ def _chat(service: EngineService, handlers: Handlers, defaults: Controls) -> tup
             with gr.Row(elem_classes="ec-buttons ec-examples"):
                 examples = [gr.Button(text, size="sm", min_width=120) for text in EXAMPLES]
             box = gr.Textbox(
-                placeholder="Ask something …  (Enter sends, Shift+Enter is a new line, Esc stops)",
+                placeholder="Ask something …  (Enter sends, Esc stops)",
                 label="Your question",
                 show_label=False,
                 max_lines=8,
