@@ -183,8 +183,7 @@ def _unusable(device: str) -> str | None:
 
 
 def _load_target(source: dict[str, Any], config: LoadConfig, device: torch.device, drafts: bool) -> Target:
-    attention = None if config.attention == "auto" else config.attention  # None: SDPA where the architecture has it
-    arguments: dict[str, Any] = {"attn_implementation": attention, **source}
+    arguments: dict[str, Any] = {"attn_implementation": attention_asked(config), **source}
     with quiet_transformers():
         try:
             dtype = arguments["dtype"] = choose_dtype(source, config, device, drafts)
@@ -208,6 +207,11 @@ def _load_target(source: dict[str, Any], config: LoadConfig, device: torch.devic
     target = Target(model, config.base)
     quantization.guard(model)
     return target
+
+
+def attention_asked(config: LoadConfig) -> str | None:
+    """The attention backend as transformers takes it; None: SDPA where the architecture has it."""
+    return None if config.attention == "auto" else config.attention
 
 
 def choose_dtype(source: dict[str, Any], config: LoadConfig, device: torch.device, drafts: bool) -> torch.dtype:

@@ -15,6 +15,7 @@ from eagle_chat.core.config import LoadConfig
 from eagle_chat.core.errors import EagleChatError
 from eagle_chat.core.loading import (
     LOADING_ERRORS,
+    attention_asked,
     choose_dtype,
     find_entry,
     find_head,
@@ -69,9 +70,8 @@ def shape(found: Names, device: torch.device, drafts: bool) -> Shape:
             model_config = AutoConfig.from_pretrained(**found.source)
             stored = getattr(model_config.get_text_config(), "dtype", None)  # before the model is given another one
             with torch.device("meta"):
-                attention = found.config.attention
                 made: Any = AutoModelForCausalLM.from_config  # it has no types
-                model = made(model_config, dtype=dtype, attn_implementation=attention)
+                model = made(model_config, dtype=dtype, attn_implementation=attention_asked(found.config))
         except LOADING_ERRORS as error:
             raise not_loaded(found.source, error) from error
     with contextlib.suppress(*LOADING_ERRORS):  # a model without one has what its config says

@@ -58,7 +58,8 @@ def test_json_has_all_that_is_known(capsys: pytest.CaptureFixture[str]) -> None:
     assert (qwen["dtype"], qwen["avoid"], qwen["official"]) == ("bfloat16", ["float16"], True)
     assert qwen["heads"][0] == {
         "repo": "yuhuili/EAGLE-Qwen2-7B-Instruct", "method": "eagle", "official": True, "parameters": 0.26,
-        "tree": {"depth": 6, "top_k": 10, "total_tokens": 60}, "revision": "main", "unsure": False, "cached": False,
+        "tree": {"depth": 6, "top_k": 10, "total_tokens": 60}, "revision": "main", "unsure": False, "tau": None,
+        "cached": False,
     }  # fmt: skip
     assert found["smollm2"]["heads"][0]["cached"] is True
 

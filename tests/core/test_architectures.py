@@ -81,7 +81,7 @@ def test_transformers_takes_eager_where_it_has_no_sdpa(name: str) -> None:
 @torch.inference_mode()
 def test_taps_are_the_inputs_of_layers_and_the_last_is_what_the_lm_head_reads(name: str) -> None:
     """Seen from inside the model, by hooks, and not by transformers' own list."""
-    target = zoo.target(name)
+    target = Target(zoo.target(name).model, name, fast=False)  # where no module runs, no hook does
     seen: list[torch.Tensor] = []
 
     def note(_layer: Any, args: tuple[Any, ...], given: dict[str, Any]) -> None:
@@ -167,7 +167,7 @@ def test_a_backend_without_dense_masks_is_refused(attention: str) -> None:
 
 def strange(fault: str, monkeypatch: pytest.MonkeyPatch) -> Target:
     """A target of an unknown kind that does not obey the mask, ignores positions, or scales its logits in secret."""
-    target = Target(zoo.make_model("llama"), "strange")
+    target = Target(zoo.make_model("llama"), "strange", fast=False)
     target.config.model_type = "strange"
     forward = target.model.forward
 

@@ -62,7 +62,7 @@ def test_the_heads_q_for_a_deterministic_choice_fails() -> None:
 
 
 def test_a_greedy_choice_in_place_of_the_draw_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampling, "draw", lambda row, position, config: int(row.argmax()))
+    monkeypatch.setattr(sampling, "draw", lambda row, position, config, noise=None: int(row.argmax()))
     assert p_value(firsts("coupled", deterministic, 2000), ONE) < FAILS
 
 
