@@ -85,6 +85,10 @@ class CostTable:
         return table if 1 in verify and level and min(*verify.values(), *level.values(), table.first) > 0 else None
 
 
+CostsOf = Callable[[int], CostTable]
+"""The cost table for a context of so many tokens."""
+
+
 def _named(values: dict[int, float]) -> dict[str, float]:
     return {str(size): seconds for size, seconds in values.items()}
 

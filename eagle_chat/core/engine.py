@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor
 from eagle_chat.core import masks, sampling, trace
 from eagle_chat.core.chat import Chat, Message
 from eagle_chat.core.config import SamplingConfig, TreeConfig
-from eagle_chat.core.costs import Costs, CostTable
+from eagle_chat.core.costs import Costs, CostsOf, CostTable
 from eagle_chat.core.drafting import NoDraft
 from eagle_chat.core.errors import UserError
 from eagle_chat.core.events import Committed, Event, Finished, FinishReason, Started
@@ -37,9 +37,6 @@ PREFILL_CHUNK = 512
 """Prompt tokens per forward: bounds the mask's memory, and how long an interrupt has to wait."""
 RESERVE = 256
 """Answer tokens for which caches are allocated ahead."""
-
-CostsOf = Callable[[int], CostTable]
-"""The cost table for a context of so many tokens."""
 
 
 class Engine:

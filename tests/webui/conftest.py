@@ -3,16 +3,21 @@ need them are skipped."""
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from eagle_chat.core.config import SamplingConfig, TreeConfig
 from tests.webui.served import WAIT, Held, service_of
 
-CHROMIUM = Path("/usr/bin/chromium")
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
 
 
 class Served:
@@ -43,24 +48,27 @@ def serve() -> Iterator[Callable[..., Served]]:
         page.close(verbose=False)
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    sync_api = pytest.importorskip("playwright.sync_api")
-    if not CHROMIUM.is_file():
-        pytest.skip(f"no browser at {CHROMIUM}")
-    with sync_api.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
-        yield opened
-        opened.close()
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    """One browser for all tests of a worker: Playwright runs once in a thread."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if not Path(CHROMIUM).is_file():
+        pytest.skip("Chromium is not installed (Debian: apt install chromium)")
+    with playwright.sync_playwright() as driver:
+        # Root, as in a container, has no user namespace to put a sandbox into.
+        arguments = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=arguments)
+        yield browser
+        browser.close()
 
 
 @pytest.fixture
-def new_page(browser: Any) -> Iterator[Callable[..., Any]]:
+def new_page(chromium: Any) -> Iterator[Callable[..., Any]]:
     """A page as a person of their own sees it; `asked` holds the hosts that it asked for anything."""
     contexts: list[Any] = []
 
     def open_one(url: str, **options: Any) -> Any:
-        context = browser.new_context(viewport={"width": 1280, "height": 720}, **options)
+        context = chromium.new_context(viewport={"width": 1280, "height": 720}, **options)
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(WAIT * 1000)

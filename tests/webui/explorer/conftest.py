@@ -1,9 +1,7 @@
-"""A browser for the pages, where there is one: Debian's Chromium, driven by Playwright."""
+"""Pages of the explorer in a browser, with all that went wrong and all that they asked for."""
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,22 +13,6 @@ from tests.webui.explorer import runs as made
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
-
-CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
-
-
-@pytest.fixture(scope="session")
-def chromium() -> Iterator[Browser]:
-    """One browser for all tests of a worker."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    if not Path(CHROMIUM).is_file():
-        pytest.skip("Chromium is not installed (Debian: apt install chromium)")
-    with playwright.sync_playwright() as driver:
-        # Root, as in a container, has no user namespace to put a sandbox into.
-        arguments = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=arguments)
-        yield browser
-        browser.close()
 
 
 class Shown:

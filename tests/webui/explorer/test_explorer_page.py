@@ -376,8 +376,9 @@ def test_dark_and_light_follow_the_system(show: Show) -> None:
     for scheme in ("light", "dark"):
         shown = show(made_up(1), color_scheme=scheme)
         colours[scheme] = shown.page.evaluate("getComputedStyle(document.querySelector('.ee')).backgroundColor")
-        shown.page.emulate_media(color_scheme="light" if scheme == "dark" else "dark")
-        assert shown.page.locator(".ee").get_attribute("data-theme") != scheme
+        other = "light" if scheme == "dark" else "dark"
+        shown.page.emulate_media(color_scheme=other)  # the page hears of it a moment later
+        shown.page.wait_for_function("other => document.querySelector('.ee').dataset.theme === other", arg=other)
     assert colours["light"] != colours["dark"]
 
 
