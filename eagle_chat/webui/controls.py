@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Literal
 
-from eagle_chat.core.config import PolicyName, SamplingConfig, TreeConfig, VerifyRule
+from eagle_chat.core.config import AUTO_NODES, PolicyName, SamplingConfig, TreeConfig, VerifyRule
 from eagle_chat.core.errors import UserError
 from eagle_chat.webui import limits
 
@@ -17,7 +17,8 @@ OWN_HEAD = ""
 
 @dataclass(frozen=True)
 class Controls:
-    """One value a control, in the order of the page; checked by `tree` and `sampling`."""
+    """One value a control, in the order of the page; checked by `tree` and `sampling`. `total_tokens` 0: chosen by
+    cost."""
 
     mode: Mode = "speculative"
     policy: PolicyName = "dynamic"
@@ -38,7 +39,7 @@ class Controls:
     def of(cls, tree: TreeConfig, sampling: SamplingConfig, system: str | None) -> Controls:
         """The controls as the command line sets them."""
         given = {name: getattr(tree, name) for name in ("depth", "top_k", "total_tokens")}
-        shape = {name: value for name, value in given.items() if value is not None and value > 0}
+        shape = {name: max(value, 0) for name, value in given.items() if value is not None}
         return cls(
             mode="plain" if tree.policy == "none" else "speculative",
             policy=tree.policy if tree.policy in ("dynamic", "static", "chain") else "dynamic",
@@ -58,7 +59,7 @@ class Controls:
         policy = policy or ("none" if self.mode == "plain" else self.policy)
         depth = limits.within(self.depth, 1, limits.DEPTH, "a depth")
         top_k = limits.within(self.top_k, 1, limits.TOP_K, "a top_k")
-        nodes = limits.within(self.total_tokens, 1, limits.NODES, "a number of nodes")
+        nodes = limits.within(self.total_tokens, 0, limits.NODES, "a number of nodes") or AUTO_NODES
         if policy == "none":
             return TreeConfig(policy="none")
         if policy == "chain":

@@ -11,6 +11,7 @@ from typing import Any
 
 import gradio as gr
 
+from eagle_chat.core.config import AUTO_NODES
 from eagle_chat.core.errors import EagleChatError
 from eagle_chat.webui import comparing, lossless, recordings
 from eagle_chat.webui.chatting import Picture, answer, error_notice, transcript
@@ -70,7 +71,9 @@ class Handlers:
             return (line, *nothing)
         session.greeted = True
         tree = engine.defaults
-        return (line, tree.depth, tree.top_k, tree.total_tokens)
+        # A page to look at trees with does not begin where there may be none: that is for whoever sets it to 0.
+        nodes = gr.skip() if tree.total_tokens == AUTO_NODES else tree.total_tokens
+        return (line, tree.depth, tree.top_k, nodes)
 
     def take(self, question: str, request: gr.Request) -> tuple[Any, Any, Any]:
         """Accept a question: input, transcript, notice."""

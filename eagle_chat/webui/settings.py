@@ -79,7 +79,12 @@ def _tree(made: dict[str, Any], defaults: Controls, heads: list[tuple[str, str]]
         1, limits.TOP_K, value=defaults.top_k, step=1, label="Children (top_k)", info="guesses after each node"
     )
     made["total_tokens"] = gr.Slider(
-        1, limits.NODES, value=defaults.total_tokens, step=1, label="Nodes", info="sent to the model in one pass"
+        0,
+        limits.NODES,
+        value=defaults.total_tokens,
+        step=1,
+        label="Nodes",
+        info="sent to the model in one pass; 0: chosen for every cycle by what it costs here",
     )
     made["head"] = gr.Dropdown(heads, value=defaults.head, label="Draft head", elem_id="ec-head")
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eagle_chat.core.config import SamplingConfig, TreeConfig
 from eagle_chat.core.errors import UserError
 from eagle_chat.webui import limits, recordings
 from eagle_chat.webui.answer_html import answer_html, plain_html
@@ -126,3 +127,11 @@ def test_controls_become_what_the_engine_takes() -> None:
     assert Controls(mode="plain").tree().policy == "none"
     again = Controls.of(controls.tree(), controls.sampling(), "be brief")
     assert (again.policy, again.depth, again.temperature, again.system) == ("chain", 4, 0.7, "be brief")
+
+
+def test_no_number_of_nodes_is_a_tree_chosen_by_cost() -> None:
+    assert Controls.of(TreeConfig(total_tokens=-1), SamplingConfig(), None).total_tokens == 0
+    assert Controls(total_tokens=0).tree() == TreeConfig("dynamic", depth=3, top_k=3, total_tokens=-1)
+    assert Controls(total_tokens=5).tree().total_tokens == 5
+    with pytest.raises(UserError, match="number of nodes"):
+        Controls(total_tokens=-1).tree()
