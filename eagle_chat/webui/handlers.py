@@ -103,9 +103,12 @@ class Handlers:
             yield gr.skip(), gr.skip(), gr.skip(), error_notice(error), gr.skip(), gr.skip()
             return
         was_running: bool | None = None
+        said = ""
         for picture in answer(self._service, session, Controls(*values)):
-            yield _chat_outputs(picture, picture.running != was_running)
-            was_running = picture.running
+            # What was said as the question was taken stays, until there is something else; "Stopping" has an end.
+            quiet = picture.notice == said and not _is_stopped(picture)
+            yield _chat_outputs(picture, picture.running != was_running, quiet)
+            was_running, said = picture.running, picture.notice
 
     def stop(self, request: gr.Request) -> str:
         """End what is being made after its cycle: notice."""
@@ -206,11 +209,16 @@ class Handlers:
         self._sessions.leave(key_of(request))
 
 
-def _chat_outputs(picture: Picture, switched: bool) -> tuple[Any, ...]:
-    """As the chat's outputs; buttons only where they change."""
+def _is_stopped(picture: Picture) -> bool:
+    finished = picture.metrics.finished if picture.metrics is not None else None
+    return not picture.running and (finished is None or finished.reason == "cancelled")
+
+
+def _chat_outputs(picture: Picture, switched: bool, quiet: bool) -> tuple[Any, ...]:
+    """As the chat's outputs; buttons only where they change, the notice unless `quiet`."""
     question = gr.skip() if picture.question is None else picture.question
     buttons = (_button(not picture.running), _button(picture.running)) if switched else (gr.skip(), gr.skip())
-    return question, picture.transcript, picture.explorer or gr.skip(), picture.notice, *buttons
+    return question, picture.transcript, picture.explorer or gr.skip(), gr.skip() if quiet else picture.notice, *buttons
 
 
 def _button(active: bool) -> Any:
