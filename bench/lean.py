@@ -102,7 +102,7 @@ def main() -> None:
         ratio, bare = plain_step_ratio(engine, context, options.cycles)
         print(f"context {context}: plain step / bare forward = {ratio:.3f} (bare {bare * 1e3:.1f} ms)", flush=True)
     timer = Timer()
-    timer.wrap(engine.target.model, "forward", "target")
+    timer.wrap(engine.target, "forward", "target")
     for name in ("forward", "fuse", "logits"):
         timer.wrap(engine.head, name, "head")
     for context in options.contexts:
