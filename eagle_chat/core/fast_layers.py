@@ -2,6 +2,7 @@
 
 The mathematics is transformers' own, in another order of the same sums: q, k and v are one product, gate and up are
 one, residuals are added inside the products, and the query heads that share a key head are rows of one attention.
+Whatever the dtype of the weights, everything between them is float32.
 """
 
 from __future__ import annotations
@@ -23,21 +24,19 @@ FOLDED_ROWS = 64
 
 
 class Norm:
-    """RMS norm over the last dimension: x w / sqrt(mean(x^2) + eps), computed in float32."""
+    """RMS norm of float32 numbers over the last dimension: x w / sqrt(mean(x^2) + eps)."""
 
     def __init__(self, module: Any) -> None:
         weight: Tensor = module.weight.detach()
         size = weight.shape[0]
-        self._dtype = weight.dtype
         # sqrt(mean + eps) = hypot(|x|, sqrt(n eps)) / sqrt(n): the norm of a vector is one operation, a mean is three.
         self._weight = weight.float() * math.sqrt(size)
         self._epsilon = torch.tensor(math.sqrt(size * module.variance_epsilon))
 
     def __call__(self, x: Tensor) -> Tensor:
         """[..., n] to [..., n]."""
-        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
-        normed = torch.div(x, length.hypot_(self._epsilon)).mul_(self._weight)
-        return normed if self._dtype is torch.float32 else normed.to(self._dtype)
+        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        return torch.div(x, length.hypot_(self._epsilon)).mul_(self._weight)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,10 @@
 """Matrix products of a model on a CPU, from whichever memory layout this machine is fastest at.
 
-A weight [N, K] can lie by rows (as it is loaded), by columns (its transpose, contiguous) or packed by oneDNN into the
-blocks that its kernels read. Which is best depends on the processor, the threads, the shape, the dtype and on how many
-rows are multiplied at a time, so it is measured, once per machine, and remembered.
+A weight [N, K] can lie by rows (as it is loaded), by columns (its transpose, contiguous), packed by oneDNN into the
+blocks that its kernels read, or in the panels of our own `kernels`. Which is best depends on the processor, the
+threads, the shape, the dtype and on how many rows are multiplied at a time, so it is measured, once per machine, and
+remembered. Inputs and results are float32 whatever the weight's dtype: a handful of rows costs nothing in memory, and
+sums in bfloat16 would only lose digits.
 """
 
 from __future__ import annotations
@@ -10,13 +12,15 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
 
-Layout = Literal["rows", "columns", "packed"]
-LAYOUTS: tuple[Layout, ...] = ("rows", "columns", "packed")
+from eagle_chat.core import kernels
+
+Layout = Literal["rows", "columns", "packed", "panels"]
+LAYOUTS: tuple[Layout, ...] = ("rows", "columns", "packed", "panels")
 COUNTS = (1, 16)
 """Rows at which layouts are compared: a plain step, and a draft tree of a CPU."""
 SECOND_COPY_GAIN = 1.15
@@ -64,46 +68,124 @@ def available_memory() -> int:
         return 0
 
 
+class Form(Protocol):
+    """A weight in one layout."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x W^T + b, float32 [M, K] to [M, N]."""
+
+    def add(self, x: Tensor, residual: Tensor) -> Tensor:
+        """The product added to `residual` [M, N], in one go where there is a way."""
+
+    def view(self) -> Tensor | None:
+        """W [N, K] as a view of this memory; None where the layout has none."""
+
+    def copy(self) -> Tensor:
+        """W [N, K] taken out of this layout."""
+
+
 class Dense:
-    """x W^T + b from W^T [K, N], contiguous or the view of a weight by rows."""
+    """W^T [K, N], contiguous or the view of a weight by rows."""
 
     def __init__(self, transposed: Tensor, bias: Tensor | None) -> None:
         self.transposed, self._bias = transposed, bias
 
     def __call__(self, x: Tensor) -> Tensor:
-        """[M, K] to [M, N]."""
-        return x @ self.transposed if self._bias is None else torch.addmm(self._bias, x, self.transposed)
+        """See `Form`."""
+        x = x.to(self.transposed.dtype)
+        return (x @ self.transposed if self._bias is None else torch.addmm(self._bias, x, self.transposed)).float()
 
     def add(self, x: Tensor, residual: Tensor) -> Tensor:
-        """The product added to `residual` [M, N], in one go."""
+        """See `Form`."""
+        if self.transposed.dtype is not residual.dtype:
+            return self(x).add_(residual)
         return torch.addmm(residual if self._bias is None else residual + self._bias, x, self.transposed)
+
+    def view(self) -> Tensor | None:
+        """See `Form`."""
+        return self.transposed.t()
+
+    def copy(self) -> Tensor:
+        """See `Form`."""
+        return self.transposed.t().clone()
 
 
 class Packed:
-    """x W^T + b from W in oneDNN's own layout, which plain torch code can only read by unpacking it."""
+    """W in oneDNN's own layout, which plain torch code can only read by unpacking it."""
 
     def __init__(self, packed: Tensor, bias: Tensor | None) -> None:
-        self.packed, self._bias = packed, bias
+        self._packed, self._bias = packed, bias
 
     def __call__(self, x: Tensor) -> Tensor:
-        """[M, K] to [M, N]."""
-        result: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.packed, self._bias, "none", [], "")  # noqa: SLF001
-        return result
+        """See `Form`."""
+        x = x.to(self._packed.dtype)
+        result: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._packed, self._bias, "none", [], "")  # noqa: SLF001
+        return result.float()
 
     def add(self, x: Tensor, residual: Tensor) -> Tensor:
-        """The product added to `residual` [M, N], in one go."""
+        """See `Form`."""
+        if self._packed.dtype is not residual.dtype:
+            return self(x).add_(residual)
         result: Tensor = torch.ops.mkldnn._linear_pointwise.binary(  # noqa: SLF001
-            x, residual, self.packed, self._bias, "add"
+            x, residual, self._packed, self._bias, "add"
         )
         return result
+
+    def view(self) -> Tensor | None:
+        """See `Form`."""
+        return None
+
+    def copy(self) -> Tensor:
+        """See `Form`."""
+        return self._packed.to_dense()
+
+
+class Panels:
+    """W in the panels of our own kernels."""
+
+    def __init__(self, products: kernels.Products, panels: Tensor, bias: Tensor | None) -> None:
+        self._products, self._panels = products, panels
+        self._bias = None if bias is None else bias.float().contiguous()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """See `Form`."""
+        return self._products.run(x, self._panels, self._bias)
+
+    def add(self, x: Tensor, residual: Tensor) -> Tensor:
+        """See `Form`."""
+        return self._products.run(x, self._panels, self._bias, residual)
+
+    def view(self) -> Tensor | None:
+        """See `Form`."""
+        return None
+
+    def copy(self) -> Tensor:
+        """See `Form`."""
+        return kernels.unpack(self._panels)
 
 
 PACKED_FOR_ROWS = 16
 """What oneDNN is told of the rows to come when it chooses its blocks."""
 
 
-def pack(weight: Tensor) -> Tensor | None:
-    """W [N, K] in oneDNN's layout; None where this build or processor has no kernels for that."""
+def form(weight: Tensor, bias: Tensor | None, layout: Layout) -> Form | None:
+    """W [N, K] in a layout; None where this build, processor, dtype or shape does not allow it."""
+    if layout == "panels":
+        products = kernels.products() if weight.device.type == "cpu" else None
+        panels = products.pack(weight) if products is not None else None
+        return Panels(products, panels, bias) if products is not None and panels is not None else None
+    if layout == "packed":
+        packed = _pack(weight)
+        return Packed(packed, bias) if packed is not None else None
+    return Dense(weight.t().contiguous() if layout == "columns" else weight.t(), bias)
+
+
+def layouts(weight: Tensor) -> list[Layout]:
+    """Those that a weight [N, K] can have."""
+    return [layout for layout in LAYOUTS if form(weight, None, layout) is not None]
+
+
+def _pack(weight: Tensor) -> Tensor | None:
     if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return None
     try:
@@ -118,36 +200,28 @@ class Matrix:
     one copy; `extra_bytes`: of a second one."""
 
     def __init__(self, rows: Tensor, bias: Tensor | None, plan: Plan) -> None:
-        made: dict[Layout, Any] = {}
-        for layout in plan.layouts:
-            packed = pack(rows) if layout == "packed" else None
-            if packed is not None:
-                made[layout] = Packed(packed, bias)
-            else:  # by rows too where packing turned out to be impossible
-                made[layout] = Dense(rows.t().contiguous() if layout == "columns" else rows.t(), bias)
+        # By rows too where a remembered layout turns out to be impossible.
+        made = {layout: form(rows, bias, layout) or Dense(rows.t(), bias) for layout in plan.layouts}
         self.plan = plan
         self.one, self.many = made[plan.one], made[plan.many]
+        self.shape = rows.shape
         self.num_bytes = rows.numel() * rows.element_size()
         self.extra_bytes = self.num_bytes * (len(plan.layouts) - 1)
 
-    def for_rows(self, count: int) -> Any:
+    def for_rows(self, count: int) -> Form:
         """The layout to multiply `count` rows with."""
         return self.one if count == 1 else self.many
 
     def __call__(self, x: Tensor) -> Tensor:
         """x W^T + b, [M, K] to [M, N]."""
-        result: Tensor = (self.one if x.shape[0] == 1 else self.many)(x)
-        return result
+        return (self.one if x.shape[0] == 1 else self.many)(x)
 
     def add(self, x: Tensor, residual: Tensor) -> Tensor:
         """`residual` + x W^T + b, [M, N]."""
-        result: Tensor = (self.one if x.shape[0] == 1 else self.many).add(x, residual)
-        return result
+        return (self.one if x.shape[0] == 1 else self.many).add(x, residual)
 
     @property
     def dense(self) -> Tensor | None:
         """W [N, K] as a view of a layout that has one: by rows or by columns."""
-        for form in (self.many, self.one):
-            if isinstance(form, Dense):
-                return form.transposed.t()
-        return None
+        view = self.many.view()
+        return view if view is not None else self.one.view()

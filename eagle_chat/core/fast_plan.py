@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
 from eagle_chat.core import machine
-from eagle_chat.core.fast_linear import COUNTS, LAYOUTS, Layout, Matrix, Plan, Times, available_memory, choose, pack
+from eagle_chat.core.fast_linear import (
+    COUNTS,
+    LAYOUTS,
+    Layout,
+    Matrix,
+    Plan,
+    Times,
+    available_memory,
+    choose,
+    layouts,
+)
 
 REPEATS = 3
 HOPELESS = 4.0
@@ -18,6 +27,8 @@ HOPELESS = 4.0
 bfloat16, one by columns takes seconds."""
 WORKING_SET = 48 * 2**20
 """Bytes that are gone through for each figure: more than a cache holds, because a model's weights are not cached."""
+WHOLE = 256
+"""Rows of a part are a multiple of this, so that it can have every layout that the whole can."""
 SMALL = 8 * 2**20
 """Bytes of weights below which nothing is measured: they lie in the cache, and every layout will do."""
 SHARE_OF_MEMORY = 4
@@ -43,7 +54,8 @@ class Planner:
 
 
 def _times(shape: tuple[int, int], dtype: torch.dtype) -> Times:
-    name = f"{machine.machine_key()} product {shape[0]}x{shape[1]} {str(dtype).removeprefix('torch.')}"
+    known_layouts = "/".join(LAYOUTS)  # what was remembered of fewer is of no use
+    name = f"{machine.machine_key()} {known_layouts} {shape[0]}x{shape[1]} {str(dtype).removeprefix('torch.')}"
     known = _parsed(machine.recall(name))
     if known is None:
         known = measure(shape, dtype)
@@ -65,12 +77,13 @@ def _parsed(value: object) -> Times | None:
 def measure(shape: tuple[int, int], dtype: torch.dtype) -> Times:
     """Median seconds of one product by rows multiplied and by layout, interleaved, over weights that are not cached."""
     columns = shape[1]
-    rows = min(shape[0], max(1, WORKING_SET // (dtype.itemsize * columns)))  # of an LM head a part is enough
+    rows = shape[0]
+    if rows * columns * dtype.itemsize > WORKING_SET:  # of an LM head a part is enough, in whole panels as it is
+        rows = max(WHOLE, WORKING_SET // (dtype.itemsize * columns) // WHOLE * WHOLE)
     count = max(1, WORKING_SET // (dtype.itemsize * rows * columns))
     base = torch.randn(rows, columns).to(dtype)
-    layouts: Iterable[Layout] = LAYOUTS if pack(base) is not None else ("rows", "columns")
-    sets = {layout: [Matrix(base.clone(), None, Plan(layout, layout)) for _ in range(count)] for layout in layouts}
-    inputs = {size: torch.ones(size, columns, dtype=dtype) for size in COUNTS}
+    sets = {name: [Matrix(base.clone(), None, Plan(name, name)) for _ in range(count)] for name in layouts(base)}
+    inputs = {size: torch.ones(size, columns) for size in COUNTS}
     scale = shape[0] / rows
     # The first product of each also warms up.
     taken = {size: {name: [scale * _pass(sets[name][:1], x)] for name in sets} for size, x in inputs.items()}
@@ -99,3 +112,15 @@ def _pass(matrices: list[Matrix], x: Tensor) -> float:
     for matrix in matrices:
         matrix(x)
     return clock() - start
+
+
+def best_dtype(shape: tuple[int, int], num_rows: int, fast: bool) -> torch.dtype:
+    """bfloat16 or float32, whichever this machine is faster with for a weight [N, K] and `num_rows` tokens a forward.
+    `fast`: in any layout; otherwise by rows, as models without a fast path keep their weights."""
+    count = COUNTS[0] if num_rows == 1 else COUNTS[1]
+
+    def seconds(dtype: torch.dtype) -> float:
+        times = _times(shape, dtype)[count]
+        return min(times.values()) if fast else times["rows"]
+
+    return min((torch.bfloat16, torch.float32), key=seconds)

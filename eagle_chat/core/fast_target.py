@@ -13,12 +13,13 @@ from torch import Tensor, nn
 from eagle_chat.core.cache import TreeCache
 from eagle_chat.core.fast_layers import FastLayer, Norm, Rotation, folded_mask
 from eagle_chat.core.fast_linear import Matrix
-from eagle_chat.core.fast_plan import Planner
+from eagle_chat.core.fast_plan import Planner, best_dtype
 from eagle_chat.core.fast_weights import fused, is_plain, taken_over
 
 MODELS = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 """Classes of transformers whose decoder layer is the one of `FastLayer`."""
 DTYPES = (torch.float32, torch.bfloat16)
+"""Of weights; what is computed from them is float32."""
 
 Mask = Tensor | dict[str, Tensor] | None
 
@@ -34,6 +35,14 @@ def supports(model: Any) -> bool:
     layers = [module for module in model.modules() if isinstance(module, nn.Linear) or hasattr(module, "_hf_hook")]
     # Seven in every layer and the LM head: what is quantised or adapted is of another class, or there are more.
     return len(layers) == 7 * config.num_hidden_layers + 1 and all(is_plain(layer) for layer in layers)
+
+
+def best_cpu_dtype(config: Any, num_rows: int) -> torch.dtype:
+    """bfloat16 or float32, whichever this processor is faster with for a model of this config (transformers') and
+    `num_rows` tokens a forward. Measured once per machine and shape."""
+    known = any(name in MODELS for name in getattr(config, "architectures", None) or ())
+    width = getattr(config, "intermediate_size", None) or config.hidden_size
+    return best_dtype((width, config.hidden_size), num_rows, known)
 
 
 class FastTarget:
@@ -58,8 +67,9 @@ class FastTarget:
     def forward(
         self, tokens: Tensor, positions: Tensor, mask: Mask, cache: TreeCache, taps: tuple[int, ...], last_only: bool
     ) -> tuple[Tensor, Tensor | None]:
-        """As `Target.forward`, with its mask made: logits [M or 1, V] before any adjustment, and features [M, F]."""
-        hidden: Tensor = self._embed(tokens)
+        """As `Target.forward`, with its mask made in float32: logits [M or 1, V] before any adjustment, and features
+        [M, F], both float32."""
+        hidden: Tensor = self._embed(tokens).float()
         rotation = Rotation.of(self._rotary, hidden, positions)
         masks = {kind: self._mask_of(mask, kind) for kind in set(self._kinds)}
         count = len(self._layers)

@@ -1,7 +1,8 @@
 """From the linear layers of a model to matrices in fast layouts, without holding weights twice where one copy will do.
 
 A dense layout is shared: the layer's own parameter becomes a view of it, so the model stays what it was for everybody
-else. A packed one cannot be shared; a layer that has nothing else left is replaced by one that reads it.
+else. One in blocks, oneDNN's or ours, cannot be shared; a layer that has nothing else left is replaced by one that
+reads it.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from eagle_chat.core.fast_linear import Matrix, Packed, Plan
+from eagle_chat.core.fast_linear import Matrix, Plan
 from eagle_chat.core.fast_plan import Planner
 
 
 class PackedLinear(nn.Module):
-    """Rows `start` to `stop` of a packed matrix, in the place of a linear layer, for the general path."""
+    """Rows `start` to `stop` of a matrix that lies in blocks, in the place of a linear layer, for the general path."""
 
     def __init__(self, matrix: Matrix, start: int, stop: int, bias: Tensor | None) -> None:
         super().__init__()
@@ -28,16 +29,14 @@ class PackedLinear(nn.Module):
     @property
     def weight(self) -> Tensor:
         """The dense weight, unpacked anew at every call."""
-        form = self._matrix.many
-        assert isinstance(form, Packed)
-        return form.packed.to_dense()[self._rows]
+        return self._matrix.many.copy()[self._rows]
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., K] to [..., rows]."""
-        if x.requires_grad and torch.is_grad_enabled():  # oneDNN's product has no derivative
+        if x.requires_grad and torch.is_grad_enabled():  # these products have no derivative
             return F.linear(x, self.weight, self.bias)
-        output: Tensor = self._matrix(x.flatten(0, -2)).view(*x.shape[:-1], -1)
-        return output[..., self._rows]
+        output: Tensor = self._matrix(x.flatten(0, -2).float()).view(*x.shape[:-1], -1)
+        return output[..., self._rows].to(x.dtype)
 
 
 def is_plain(layer: Any) -> bool:

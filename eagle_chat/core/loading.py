@@ -20,10 +20,10 @@ from eagle_chat.core.config import LoadConfig, TreeConfig
 from eagle_chat.core.embedded import ensure_embedded
 from eagle_chat.core.engine import Engine
 from eagle_chat.core.errors import UserError
+from eagle_chat.core.fast_target import best_cpu_dtype
 from eagle_chat.core.heads.base import DraftHead
 from eagle_chat.core.heads.checkpoint import build_head, check_taps, read_checkpoint
 from eagle_chat.core.heads.trimming import trim
-from eagle_chat.core.machine import best_cpu_dtype
 from eagle_chat.core.policies import CPU_TREE, embedded_defaults
 from eagle_chat.core.target import Target
 
@@ -222,7 +222,7 @@ def choose_dtype(source: dict[str, Any], config: LoadConfig, device: torch.devic
     model_config = AutoConfig.from_pretrained(**source).get_text_config()
     if device.type == "cpu":
         rows = CPU_TREE.total_tokens if drafts and CPU_TREE.total_tokens else 1
-        return best_cpu_dtype(model_config.hidden_size, model_config.intermediate_size, rows)
+        return best_cpu_dtype(model_config, rows)
     stored = getattr(model_config, "dtype", None)
     return stored if isinstance(stored, torch.dtype) else torch.float16
 

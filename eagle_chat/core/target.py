@@ -95,8 +95,8 @@ class Target:
         `taps`: indices of transformers' `hidden_states` to return as features. `last_only`: logits of the last row
         alone, [1, V], otherwise [M, V].
         """
-        mask = self._mask(among_new, positions, cache.filled)
         fast = self._fast_path()
+        mask = self._mask(among_new, positions, cache.filled, self.dtype if fast is None else torch.float32)
         if fast is not None:
             raw, features = fast.forward(tokens, positions, mask, cache, taps, last_only)
             cache.stage(tokens.shape[0])
@@ -130,9 +130,9 @@ class Target:
     def lm_head(self, hidden: Tensor) -> Tensor:
         """Logits [M, V] of normed final hidden states [M, H], with the model's own scaling and soft cap."""
         if self._fast is not None and torch.is_inference_mode_enabled():
-            return self.adjust_logits(self._fast.lm_head(hidden))
+            return self.adjust_logits(self._fast.lm_head(hidden.float()))
         # An LM head that shares the embedding's weights rests beside the first layer, wherever the last one is.
-        logits: Tensor = self._lm_head(hidden).to(self._output_device)
+        logits: Tensor = self._lm_head(hidden.to(self.dtype)).to(self._output_device)
         return self.adjust_logits(logits)
 
     def lm_head_part(self, ids: Tensor) -> Callable[[Tensor], Tensor]:
@@ -147,7 +147,7 @@ class Target:
         ids = ids.to(self._output_device)
         bias = None if layer.bias is None else layer.bias.detach()[ids]
         matrix = matrix_of(layer.weight.detach()[ids], bias)
-        return lambda hidden: self.adjust_logits(matrix(hidden))
+        return lambda hidden: self.adjust_logits(matrix(hidden.float()))
 
     def adjust_logits(self, logits: Tensor) -> Tensor:
         """The model's own scaling and soft cap, element by element, of what its LM head's matrix gives."""
@@ -157,7 +157,9 @@ class Target:
         chosen = [hidden_states[tap][0].to(self._output_device) for tap in taps]
         return chosen[0] if len(chosen) == 1 else torch.cat(chosen, dim=-1)
 
-    def _mask(self, among_new: Tensor, positions: Tensor, num_cached: int) -> Tensor | dict[str, Tensor] | None:
+    def _mask(
+        self, among_new: Tensor, positions: Tensor, num_cached: int, dtype: torch.dtype
+    ) -> Tensor | dict[str, Tensor] | None:
         """The mask for each kind of layer, or None where a single token sees everything."""
         reach = num_cached + among_new.shape[0]
         hidden = {kind: window for kind, window in self.windows.items() if window is not None and window < reach}
@@ -167,7 +169,7 @@ class Target:
         by_kind = {
             kind: masks.additive(
                 masks.tree_visibility(among_new, positions, num_cached, hidden.get(kind), chunked=kind == CHUNKED),
-                self.dtype,
+                dtype,
                 self._input_device,
             )
             for kind in self.windows

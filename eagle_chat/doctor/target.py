@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 
 from eagle_chat.core.config import LoadConfig
-from eagle_chat.core.machine import best_cpu_dtype
+from eagle_chat.core.fast_target import best_cpu_dtype
 from eagle_chat.core.policies import CPU_TREE
 from eagle_chat.doctor.findings import Finding, ok
 from eagle_chat.doctor.pair import Names, Shape
@@ -105,9 +105,7 @@ def _faster(shape: Shape, config: LoadConfig, device: torch.device) -> str | Non
     """The faster format of a CPU, where another one was asked for. Measured once for a shape, and remembered."""
     if device.type != "cpu" or config.dtype == "auto":
         return None
-    sizes = shape.target.config
-    width = getattr(sizes, "intermediate_size", None) or sizes.hidden_size
-    best = best_cpu_dtype(sizes.hidden_size, width, CPU_TREE.total_tokens or 1)
+    best = best_cpu_dtype(shape.target.config, CPU_TREE.total_tokens or 1)
     return _name(best) if best != shape.dtype else None
 
 

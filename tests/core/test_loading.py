@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from eagle_chat import SamplingConfig, TreeConfig, load_engine
-from eagle_chat.core import machine
+from eagle_chat.core import fast_plan, fast_target
 from eagle_chat.core.config import LoadConfig
 from eagle_chat.core.errors import EagleChatError, HeadMismatchError, UserError
 from eagle_chat.core.heads.checkpoint import Checkpoint
@@ -129,17 +129,19 @@ def test_a_damaged_target_folder(tmp_path: Path) -> None:
 
 def test_dtype_is_measured_once_and_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EAGLE_CHAT_CACHE", str(tmp_path))
-    first = machine.best_cpu_dtype(64, 128, rows=8)
+    monkeypatch.setattr(fast_plan, "WORKING_SET", 2**16)
+    config = tiny.make_model("llama").config
+    first = fast_target.best_cpu_dtype(config, 8)
     assert first in (torch.float32, torch.bfloat16)
 
     def fail(*_: object) -> None:
         raise AssertionError("measured again")
 
-    monkeypatch.setattr(machine, "_measure", fail)
-    assert machine.best_cpu_dtype(64, 128, rows=8) == first
+    monkeypatch.setattr(fast_plan, "measure", fail)
+    assert fast_target.best_cpu_dtype(config, 8) == first
     (tmp_path / "machine.json").write_text("not json")
     with pytest.raises(AssertionError):
-        machine.best_cpu_dtype(64, 128, rows=8)
+        fast_target.best_cpu_dtype(config, 8)
 
 
 def test_contradictory_options() -> None:

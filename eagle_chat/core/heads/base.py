@@ -98,11 +98,13 @@ class DraftHead(nn.Module):
         by all. None: a single new entry that sees everything, which needs no mask. The entries are left staged.
         Returns [M, H].
         """
-        embedded = self.embed(tokens)
+        fast = self.fast_path()
+        # The fast path computes in float32, whatever the dtype of the weights and of what the target gave.
+        dtype = self.dtype if fast is None else torch.float32
+        embedded, hidden = self.embed(tokens).to(dtype), hidden.to(dtype)
         mask = None
         if among_new is not None:
-            mask = masks.additive(masks.tree_visibility(among_new, positions, cache.length), hidden.dtype)
-        fast = self.fast_path()
+            mask = masks.additive(masks.tree_visibility(among_new, positions, cache.length), dtype)
         if fast is not None:
             rotation = fast.rotation(self.rotary, hidden, positions)
             result = self.run_fast(fast, embedded, hidden, rotation, fast.mask(mask), cache)
@@ -121,6 +123,11 @@ class DraftHead(nn.Module):
     def target_ids(self, draft_ids: Tensor) -> Tensor:
         """Target ids of draft ids, same shape."""
         return draft_ids if self.draft_ids is None else self.draft_ids[draft_ids]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of its weights."""
+        return next(self.parameters()).dtype
 
     @property
     def device(self) -> torch.device:

@@ -55,11 +55,12 @@ class Eagle3Head(DraftHead):
 
     def fuse(self, features: Tensor) -> Tensor:
         """[M, F] to [M, H]; the taps normed first, together or each, where the head asks for it (EAGLE-3.1)."""
+        fast = self.fast_path()
+        features = features.to(self.dtype if fast is None else torch.float32)
         if len(self.fc_norm) > 0:
             parts = features.chunk(len(self.fc_norm), dim=-1)
             features = torch.cat([norm(part) for norm, part in zip(self.fc_norm, parts, strict=True)], dim=-1)
-        fast = self.fast_path()
-        fused: Tensor = self.fc(features) if fast is None else fast.fc(features)
+        fused: Tensor = self.fc(features) if fast is None else fast.fc(features.float())
         return fused
 
     def run_layers(self, embedded: Tensor, hidden: Tensor, **layer_inputs: Any) -> Tensor:

@@ -1,0 +1,247 @@
+"""LLVM's intermediate code of the products in `kernels`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from llvmlite import ir
+
+if TYPE_CHECKING:
+    from eagle_chat.core.kernels import Machine
+
+FLOAT, BYTE, SHORT, INT, LONG = ir.FloatType(), ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64)
+POINTER = ir.PointerType()
+ELEMENTS = {"f32": (FLOAT, 4), "bf16": (SHORT, 2)}
+"""How a weight is stored, and its bytes."""
+TYPES = [POINTER] * 5 + [LONG] * 3
+
+
+def module(machine: Machine, dtypes: list[str], parallel: bool) -> str:
+    """A module with `product_<dtype>(x, weight, bias, add, y, rows, depth, outputs, threads)` for every dtype.
+
+    `parallel`: the panels are shared among the threads of OpenMP.
+    """
+    made = ir.Module("products")
+    made.triple = ""
+    for dtype in dtypes:
+        blocks = [_block(made, machine, dtype, rows) for rows in range(1, machine.rows + 1)]
+        panels = _panels(made, machine, dtype, blocks)
+        _entry(made, machine, dtype, panels, parallel)
+    return str(made)
+
+
+class Loop:
+    """`for at in range(start, stop)`, at least once; as a context, whose end jumps back."""
+
+    def __init__(self, builder: Any, start: Any, stop: Any) -> None:
+        self._builder, self._stop = builder, stop
+        before = builder.block
+        self._head = builder.append_basic_block("loop")
+        builder.branch(self._head)
+        builder.position_at_end(self._head)
+        self.at = builder.phi(LONG)
+        self.at.add_incoming(start, before)
+        self._before = before
+        self._carried: list[tuple[Any, Any]] = []
+
+    def carry(self, first: Any) -> Any:
+        """A value that each round hands to the next."""
+        value = self._builder.phi(first.type)
+        value.add_incoming(first, self._before)
+        return value
+
+    def close(self, carried: list[tuple[Any, Any]], step: Any = None) -> None:
+        """End the body: `carried` pairs of `carry`'s value and what it becomes; `step` instead of 1."""
+        builder = self._builder
+        following = builder.add(self.at, ir.Constant(LONG, 1) if step is None else step)
+        self.at.add_incoming(following, builder.block)
+        for value, new in carried:
+            value.add_incoming(new, builder.block)
+        after = builder.append_basic_block("after")
+        builder.cbranch(builder.icmp_unsigned("<", following, self._stop), self._head, after)
+        builder.position_at_end(after)
+
+
+def _long(value: int) -> Any:
+    return ir.Constant(LONG, value)
+
+
+def _at(builder: Any, pointer: Any, element: Any, *offsets: Any) -> Any:
+    """pointer[sum of offsets]."""
+    total = offsets[0]
+    for offset in offsets[1:]:
+        total = builder.add(total, offset)
+    return builder.gep(pointer, [total], source_etype=element)
+
+
+def _block(made: Any, machine: Machine, dtype: str, rows: int) -> Any:
+    """Code for `rows` rows and one panel: (x, panel, bias, add, y, depth, outputs), pointers at their first number."""
+    lanes, vectors = machine.lanes, machine.vectors
+    kind = ir.VectorType(FLOAT, lanes)
+    multiply_add = _declared(made, f"llvm.fma.v{lanes}f32", ir.FunctionType(kind, [kind] * 3))
+    signature = ir.FunctionType(ir.VoidType(), [POINTER] * 5 + [LONG] * 2)
+    function = ir.Function(made, signature, f"block_{dtype}_{rows}")
+    function.linkage = "internal"
+    x, panel, bias, add, y, depth, outputs = function.args
+    for pointer in (x, panel, y):
+        pointer.add_attribute("noalias")
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    inputs = [_at(builder, x, FLOAT, builder.mul(depth, _long(row))) for row in range(rows)]
+    loop = Loop(builder, _long(0), depth)
+    zero = ir.Constant(kind, [0.0] * lanes)
+    sums = [[loop.carry(zero) for _ in range(vectors)] for _ in range(rows)]
+    start = builder.mul(loop.at, _long(machine.panel))
+    weights = [_weights(builder, panel, dtype, lanes, builder.add(start, _long(v * lanes))) for v in range(vectors)]
+    # Blocks are bound by arithmetic, panels by memory: the next panel is fetched while this one is worked on.
+    following = _at(builder, panel, ELEMENTS[dtype][0], builder.mul(depth, _long(machine.panel)), start)
+    fetch = ir.FunctionType(ir.VoidType(), [POINTER, INT, INT, INT])
+    builder.call(
+        _declared(made, "llvm.prefetch.p0", fetch), [following, *(ir.Constant(INT, value) for value in (0, 3, 1))]
+    )
+    carried = []
+    for row in range(rows):
+        broadcast = _broadcast(builder, builder.load(_at(builder, inputs[row], FLOAT, loop.at), typ=FLOAT), kind)
+        for vector in range(vectors):
+            total = builder.call(multiply_add, [broadcast, weights[vector], sums[row][vector]])
+            carried.append((sums[row][vector], total))
+    loop.close(carried)
+    results = [value for _, value in carried]
+    for pointer, stride in ((bias, _long(0)), (add, outputs)):
+        results = _added(builder, results, pointer, stride, machine)
+    for at, value in enumerate(results):
+        row, vector = divmod(at, vectors)
+        place = _at(builder, y, FLOAT, builder.mul(outputs, _long(row)), _long(vector * lanes))
+        builder.store(value, place, align=4)
+    builder.ret_void()
+    return function
+
+
+def _weights(builder: Any, panel: Any, dtype: str, lanes: int, at: Any) -> Any:
+    element, size = ELEMENTS[dtype]
+    kind = ir.VectorType(element, lanes)
+    loaded = builder.load(_at(builder, panel, element, at), typ=kind, align=size)
+    if dtype == "f32":
+        return loaded
+    wide = ir.VectorType(INT, lanes)  # a bfloat16 is the upper half of a float32
+    shifted = builder.shl(builder.zext(loaded, wide), ir.Constant(wide, [16] * lanes))
+    return builder.bitcast(shifted, ir.VectorType(FLOAT, lanes))
+
+
+def _broadcast(builder: Any, value: Any, kind: Any) -> Any:
+    undefined = ir.Constant(kind, ir.Undefined)
+    single = builder.insert_element(undefined, value, ir.Constant(INT, 0))
+    return builder.shuffle_vector(single, undefined, ir.Constant(ir.VectorType(INT, kind.count), [0] * kind.count))
+
+
+def _added(builder: Any, values: list[Any], pointer: Any, stride: Any, machine: Machine) -> list[Any]:
+    """The values with what lies at `pointer`, one row each `stride`; as they are where it is null."""
+    kind, before = values[0].type, builder.block
+    given, after = builder.append_basic_block("given"), builder.append_basic_block("added")
+    builder.cbranch(builder.icmp_unsigned("!=", builder.ptrtoint(pointer, LONG), _long(0)), given, after)
+    builder.position_at_end(given)
+    new = []
+    for at, value in enumerate(values):
+        row, vector = divmod(at, machine.vectors)
+        place = _at(builder, pointer, FLOAT, builder.mul(stride, _long(row)), _long(vector * machine.lanes))
+        new.append(builder.fadd(value, builder.load(place, typ=kind, align=4)))
+    builder.branch(after)
+    builder.position_at_end(after)
+    merged = []
+    for value, changed in zip(values, new, strict=True):
+        phi = builder.phi(kind)
+        phi.add_incoming(value, before)
+        phi.add_incoming(changed, given)
+        merged.append(phi)
+    return merged
+
+
+def _panels(made: Any, machine: Machine, dtype: str, blocks: list[Any]) -> Any:
+    """Code for the panels `first` to `last` of a product, `first < last`."""
+    signature = ir.FunctionType(ir.VoidType(), [*TYPES, LONG, LONG])
+    function = ir.Function(made, signature, f"panels_{dtype}")
+    function.linkage = "internal"
+    x, weight, bias, add, y, rows, depth, outputs, first, last = function.args
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    size = _long(machine.panel)
+    element, _ = ELEMENTS[dtype]
+    count = builder.udiv(builder.add(rows, _long(machine.rows - 1)), _long(machine.rows))
+    panel_loop = Loop(builder, first, last)
+    offset = builder.mul(panel_loop.at, size)
+    panel = _at(builder, weight, element, builder.mul(offset, depth))
+    own = [_offset_unless_null(builder, pointer, offset) for pointer in (bias, add)]
+    # Rows are shared out evenly: 8 as 4 and 4, where 6 and 2 would leave the registers idle.
+    row_loop = Loop(builder, _long(0), rows)
+    done = row_loop.at
+    left = row_loop.carry(count)
+    size_now = builder.udiv(builder.add(builder.sub(rows, done), builder.sub(left, _long(1))), left)
+    below = builder.mul(done, outputs)
+    arguments = [
+        _at(builder, x, FLOAT, builder.mul(done, depth)),
+        panel,
+        own[0],
+        _offset_unless_null(builder, own[1], below),
+        _at(builder, y, FLOAT, offset, below),
+        depth,
+        outputs,
+    ]
+    after = builder.append_basic_block("done")
+    choice = builder.switch(size_now, after)
+    for number, block in enumerate(blocks, start=1):
+        case = builder.append_basic_block(f"rows{number}")
+        choice.add_case(_long(number), case)
+        builder.position_at_end(case)
+        builder.call(block, arguments)
+        builder.branch(after)
+    builder.position_at_end(after)
+    row_loop.close([(left, builder.sub(left, _long(1)))], size_now)
+    panel_loop.close([])
+    builder.ret_void()
+    return function
+
+
+def _offset_unless_null(builder: Any, pointer: Any, offset: Any) -> Any:
+    moved = _at(builder, pointer, FLOAT, offset)
+    null = builder.icmp_unsigned("==", builder.ptrtoint(pointer, LONG), _long(0))
+    return builder.select(null, pointer, moved)
+
+
+def _entry(made: Any, machine: Machine, dtype: str, panels: Any, parallel: bool) -> None:
+    function = ir.Function(made, ir.FunctionType(ir.VoidType(), [*TYPES, INT]), f"product_{dtype}")
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    *arguments, threads = function.args
+    if not parallel:
+        count = builder.udiv(arguments[-1], _long(machine.panel))
+        builder.call(panels, [*arguments, _long(0), count])
+        builder.ret_void()
+        return
+    room = builder.alloca(LONG, size=len(TYPES))
+    for at, argument in enumerate(arguments):
+        number = builder.ptrtoint(argument, LONG) if argument.type == POINTER else argument
+        builder.store(number, builder.gep(room, [_long(at)]), align=8)
+    work = _share(made, machine, dtype, panels)
+    signature = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, INT, INT])
+    builder.call(_declared(made, "GOMP_parallel", signature), [work, room, threads, ir.Constant(INT, 0)])
+    builder.ret_void()
+
+
+def _share(made: Any, machine: Machine, dtype: str, panels: Any) -> Any:
+    """What one thread does: its even share of the panels."""
+    function = ir.Function(made, ir.FunctionType(ir.VoidType(), [POINTER]), f"share_{dtype}")
+    function.linkage = "internal"
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    places = [_at(builder, function.args[0], LONG, _long(at)) for at in range(len(TYPES))]
+    arguments = [builder.load(place, typ=kind, align=8) for place, kind in zip(places, TYPES, strict=True)]
+    number = ir.FunctionType(INT, [])
+    thread = builder.zext(builder.call(_declared(made, "omp_get_thread_num", number), []), LONG)
+    team = builder.zext(builder.call(_declared(made, "omp_get_num_threads", number), []), LONG)
+    count = builder.udiv(arguments[-1], _long(machine.panel))
+    first = builder.udiv(builder.mul(count, thread), team)
+    last = builder.udiv(builder.mul(count, builder.add(thread, _long(1))), team)
+    with builder.if_then(builder.icmp_unsigned("<", first, last)):
+        builder.call(panels, [*arguments, first, last])
+    builder.ret_void()
+    return function
+
+
+def _declared(made: Any, name: str, signature: Any) -> Any:
+    return made.globals.get(name) or ir.Function(made, signature, name)

@@ -1,0 +1,147 @@
+"""Matrix products for a handful of rows, compiled by LLVM for the processor they run on.
+
+A draft tree pays where checking eight tokens costs little more than one. The libraries under torch are made for many
+rows or for one: without instructions for bfloat16 they take six times as long for eight rows as for one. Here a weight
+is read once for all rows, as bfloat16 or float32, and is widened to float32 in a register.
+
+The weight [N, K] lies in panels of `PANEL` outputs, [N / PANEL, K, PANEL]. A block of rows keeps its sums in registers
+while it goes through a panel. Every sum runs over K in order, so a row's result does not depend on the rows beside it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16"}
+POINTERS, SIZES = 5, 3
+"""Arguments of a product: inputs, weight, bias or null, summand or null, outputs; rows, K, N."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What the kernels are shaped by: numbers in a vector register, and how many such registers there are."""
+
+    lanes: int
+    registers: int
+
+    @property
+    def vectors(self) -> int:
+        """Registers of a panel: two, or four where they are short."""
+        return 4 if self.lanes == 4 else 2
+
+    @property
+    def panel(self) -> int:
+        """Outputs of a panel."""
+        return self.lanes * self.vectors
+
+    @property
+    def rows(self) -> int:
+        """Most rows of a block: their sums, the weights and one broadcast input must fit in the registers."""
+        return (self.registers - 1 - self.vectors) // self.vectors
+
+
+def describe(architecture: str, features: dict[str, bool]) -> Machine | None:
+    """The machine by LLVM's names; None where nothing is gained (no fused multiply-add)."""
+    if architecture in ("aarch64", "arm64"):
+        return Machine(4, 32)
+    if features.get("avx512f"):
+        return Machine(16, 32)
+    if features.get("avx2") and features.get("fma"):
+        return Machine(8, 16)
+    return None
+
+
+class Products:
+    """The compiled functions, by dtype of the weight."""
+
+    def __init__(self, machine: Machine) -> None:
+        """Any exception of LLVM where it has no code generator for this processor."""
+        from llvmlite import binding
+
+        from eagle_chat.core import kernel_ir
+
+        self.machine = machine
+        binding.initialize_native_target()
+        binding.initialize_native_asmprinter()
+        parallel = _openmp()
+        for name, address in parallel.items():
+            binding.add_symbol(name, address)
+        target = binding.Target.from_default_triple().create_target_machine(
+            cpu=binding.get_host_cpu_name(), features=binding.get_host_cpu_features().flatten(), opt=3
+        )
+        module = binding.parse_assembly(kernel_ir.module(machine, list(DTYPES.values()), bool(parallel)))
+        module.verify()
+        options = binding.create_pipeline_tuning_options(speed_level=3)
+        passes = binding.create_pass_builder(target, options)
+        passes.getModulePassManager().run(module, passes)
+        self._engine = binding.create_mcjit_compiler(module, target)  # owns the code
+        self._engine.finalize_object()
+        arguments = [ctypes.c_void_p] * POINTERS + [ctypes.c_int64] * SIZES + [ctypes.c_int32]
+        kind = ctypes.CFUNCTYPE(None, *arguments)
+        self._functions: dict[torch.dtype, Any] = {
+            dtype: kind(self._engine.get_function_address(f"product_{name}")) for dtype, name in DTYPES.items()
+        }
+
+    def pack(self, weight: Tensor) -> Tensor | None:
+        """W [N, K] in panels [N / panel, K, panel]; None where it does not fit in whole panels."""
+        size = self.machine.panel
+        if weight.dtype not in DTYPES or weight.shape[0] % size != 0:
+            return None
+        return weight.view(-1, size, weight.shape[1]).transpose(1, 2).contiguous()
+
+    def run(self, x: Tensor, panels: Tensor, bias: Tensor | None = None, add: Tensor | None = None) -> Tensor:
+        """x W^T + bias + add in float32: [M, K] to [M, N], from x float32 [M, K], bias float32 [N], add [M, N]."""
+        x = x.contiguous()
+        rows, columns = x.shape
+        outputs = panels.shape[0] * panels.shape[2]
+        result = torch.empty(rows, outputs)
+        self._functions[panels.dtype](
+            x.data_ptr(),
+            panels.data_ptr(),
+            0 if bias is None else bias.data_ptr(),
+            0 if add is None else add.contiguous().data_ptr(),
+            result.data_ptr(),
+            rows,
+            columns,
+            outputs,
+            torch.get_num_threads(),
+        )
+        return result
+
+
+def unpack(panels: Tensor) -> Tensor:
+    """The weight [N, K] again, as a copy."""
+    return panels.transpose(1, 2).reshape(-1, panels.shape[1])
+
+
+@functools.cache
+def products() -> Products | None:
+    """The kernels of this processor, compiled at the first call (half a second); None where there are none."""
+    try:
+        from llvmlite import binding
+
+        architecture = binding.get_process_triple().split("-")[0]
+        machine = describe(architecture, dict(binding.get_host_cpu_features()))
+        return Products(machine) if machine is not None else None
+    except (ImportError, OSError, RuntimeError):
+        return None
+
+
+def _openmp() -> dict[str, int]:
+    """Addresses of the OpenMP functions that torch itself uses, so that its threads are ours; none where it has others,
+    and the products run on one thread."""
+    library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
+    try:
+        loaded = ctypes.CDLL(str(library))
+        names = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
+        found = {name: ctypes.cast(getattr(loaded, name), ctypes.c_void_p).value for name in names}
+    except (OSError, AttributeError):
+        return {}
+    return {name: address for name, address in found.items() if address is not None}
