@@ -19,11 +19,11 @@ import torch
 from torch import Tensor
 
 from eagle_chat import SamplingConfig, TreeConfig, load_engine
-from eagle_chat.core import fast_layers, masks
+from eagle_chat.core import masks
 from eagle_chat.core.cache import TreeCache
 from eagle_chat.core.engine import Engine
 from eagle_chat.core.events import Committed
-from eagle_chat.core.fast_layers import FastLayer, Norm, Rotation, attend, folded_mask
+from eagle_chat.core.fast_layers import FastLayer, Norm, Rotation, attend, folded_mask, gated
 from eagle_chat.core.fast_target import FastTarget
 from eagle_chat.core.target import Target
 
@@ -109,13 +109,12 @@ def small_parts(target: Target, fast: FastTarget, cache: TreeCache, rows: int) -
     new = qkv[:, heads:].view(rows, 2, kv_heads, size).permute(1, 2, 0, 3)
     entry = cache.tree_layers[0]
     keys, values = entry.append(new)
-    gate, up = both.chunk(2, dim=-1)
     return {
         "2 norms": lambda: (norm(hidden), norm(hidden)),
-        "rotation": lambda: rotation.apply_(qkv[:, : heads + kv_heads]),
+        "rotation": lambda: rotation.apply_(qkv, heads + kv_heads),
         "cache": lambda: entry.append(new),
         "attention": lambda: attend(qkv[:, :heads], keys, values, folded, 0.1),
-        "activation": lambda: fast_layers.F.silu(gate).mul_(up),
+        "activation": lambda: gated(both),
     }
 
 

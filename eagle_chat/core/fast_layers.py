@@ -18,9 +18,25 @@ from torch.nn import functional as F
 
 from eagle_chat.core.cache import TreeCacheLayer
 from eagle_chat.core.fast_linear import Matrix
+from eagle_chat.core.kernels import Kernels, kernels
 
 FOLDED_ROWS = 64
 """Up to this many rows the heads of a group become query rows; with more, the folded mask would grow too large."""
+
+
+def usable(size: int) -> Kernels | None:
+    """The compiled kernels, where they take rows of so many numbers."""
+    compiled = kernels()
+    return compiled if compiled is not None and compiled.fits(size) else None
+
+
+def gated(both: Tensor) -> Tensor:
+    """silu(g) u of rows [g, u], [M, 2 F] to [M, F]."""
+    compiled = usable(both.shape[1] // 2)
+    if compiled is not None:
+        return compiled.gated(both)
+    gate, up = both.chunk(2, dim=-1)
+    return F.silu(gate).mul_(up)
 
 
 class Norm:
@@ -29,34 +45,43 @@ class Norm:
     def __init__(self, module: Any) -> None:
         weight: Tensor = module.weight.detach()
         size = weight.shape[0]
+        self._kernels = usable(size)
+        self._plain, self._plain_epsilon = weight.float().contiguous(), float(module.variance_epsilon)
         # sqrt(mean + eps) = hypot(|x|, sqrt(n eps)) / sqrt(n): the norm of a vector is one operation, a mean is three.
         self._weight = weight.float() * math.sqrt(size)
         self._epsilon = torch.tensor(math.sqrt(size * module.variance_epsilon))
 
     def __call__(self, x: Tensor) -> Tensor:
         """[..., n] to [..., n]."""
+        if self._kernels is not None:
+            return self._kernels.norm(x, self._plain, self._plain_epsilon)
         length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
         return torch.div(x, length.hypot_(self._epsilon)).mul_(self._weight)
 
 
 @dataclass(frozen=True)
 class Rotation:
-    """RoPE of M rows: `cos` and `sin` [M, 1, head dim], the first half of `sin` negated."""
+    """RoPE of M rows: `cos` and `sin` [M, head dim], the first half of `sin` negated; `kernels` where they fit."""
 
     cos: Tensor
     sin: Tensor
+    kernels: Kernels | None
 
     @classmethod
     def of(cls, rotary: Any, like: Tensor, positions: Tensor) -> Rotation:
         """From a rotary embedding of transformers, at position ids [M]."""
         cos, sin = rotary(like, position_ids=positions[None])
         half = sin.shape[-1] // 2
-        return cls(cos[0, :, None], torch.cat((-sin[0, :, None, :half], sin[0, :, None, half:]), dim=-1))
+        return cls(cos[0].contiguous(), torch.cat((-sin[0, :, :half], sin[0, :, half:]), dim=-1), usable(half))
 
-    def apply_(self, x: Tensor) -> None:
-        """Rotate heads [M, heads, head dim] in place."""
-        turned = x.roll(x.shape[-1] // 2, dims=-1).mul_(self.sin)
-        torch.addcmul(turned, x, self.cos, out=x)
+    def apply_(self, x: Tensor, heads: int) -> None:
+        """Rotate the first `heads` heads of [M, all heads, head dim] in place; x is contiguous."""
+        if self.kernels is not None:
+            self.kernels.rotate(x, heads, self.cos, self.sin)
+            return
+        chosen = x[:, :heads]
+        turned = chosen.roll(x.shape[-1] // 2, dims=-1).mul_(self.sin[:, None])
+        torch.addcmul(turned, chosen, self.cos[:, None], out=chosen)
 
 
 def folded_mask(mask: Tensor | None, group: int) -> Tensor | None:
@@ -129,11 +154,10 @@ class FastLayer:
         if self._head_norms is not None:
             qkv[:, :heads] = self._head_norms[0](qkv[:, :heads])
             qkv[:, heads : heads + kv_heads] = self._head_norms[1](qkv[:, heads : heads + kv_heads])
-        rotation.apply_(qkv[:, : heads + kv_heads])
+        rotation.apply_(qkv, heads + kv_heads)
         # [M, 2 * kv heads, D] -> [2, kv heads, M, D]
         new = qkv[:, heads:].view(num_rows, 2, kv_heads, self._head_dim).permute(1, 2, 0, 3)
         keys, values = cache.append(new)
         attended = attend(qkv[:, :heads], keys, values, mask, self._scale)
         hidden = self._out.add(attended, residual)
-        gate, up = self._gate_up(self._mlp_norm(hidden)).chunk(2, dim=-1)
-        return self._down.add(F.silu(gate).mul_(up), hidden)
+        return self._down.add(gated(self._gate_up(self._mlp_norm(hidden))), hidden)

@@ -17,7 +17,7 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
-from eagle_chat.core import kernels
+from eagle_chat.core.kernels import Kernels, kernels, unpack
 
 Layout = Literal["rows", "columns", "packed", "panels"]
 LAYOUTS: tuple[Layout, ...] = ("rows", "columns", "packed", "panels")
@@ -143,17 +143,17 @@ class Packed:
 class Panels:
     """W in the panels of our own kernels."""
 
-    def __init__(self, products: kernels.Products, panels: Tensor, bias: Tensor | None) -> None:
-        self._products, self._panels = products, panels
+    def __init__(self, compiled: Kernels, panels: Tensor, bias: Tensor | None) -> None:
+        self._product, self._panels = compiled.product, panels
         self._bias = None if bias is None else bias.float().contiguous()
 
     def __call__(self, x: Tensor) -> Tensor:
         """See `Form`."""
-        return self._products.run(x, self._panels, self._bias)
+        return self._product(x, self._panels, self._bias)
 
     def add(self, x: Tensor, residual: Tensor) -> Tensor:
         """See `Form`."""
-        return self._products.run(x, self._panels, self._bias, residual)
+        return self._product(x, self._panels, self._bias, residual)
 
     def view(self) -> Tensor | None:
         """See `Form`."""
@@ -161,7 +161,7 @@ class Panels:
 
     def copy(self) -> Tensor:
         """See `Form`."""
-        return kernels.unpack(self._panels)
+        return unpack(self._panels)
 
 
 PACKED_FOR_ROWS = 16
@@ -171,9 +171,9 @@ PACKED_FOR_ROWS = 16
 def form(weight: Tensor, bias: Tensor | None, layout: Layout) -> Form | None:
     """W [N, K] in a layout; None where this build, processor, dtype or shape does not allow it."""
     if layout == "panels":
-        products = kernels.products() if weight.device.type == "cpu" else None
-        panels = products.pack(weight) if products is not None else None
-        return Panels(products, panels, bias) if products is not None and panels is not None else None
+        compiled = kernels() if weight.device.type == "cpu" else None
+        panels = compiled.pack(weight) if compiled is not None else None
+        return Panels(compiled, panels, bias) if compiled is not None and panels is not None else None
     if layout == "packed":
         packed = _pack(weight)
         return Packed(packed, bias) if packed is not None else None

@@ -1,4 +1,4 @@
-"""LLVM's intermediate code of the products in `kernels`."""
+"""LLVM's intermediate code of the matrix products in `kernels`."""
 
 from __future__ import annotations
 
@@ -16,22 +16,19 @@ ELEMENTS = {"f32": (FLOAT, 4), "bf16": (SHORT, 2)}
 TYPES = [POINTER] * 5 + [LONG] * 3
 
 
-def module(machine: Machine, dtypes: list[str], parallel: bool) -> str:
-    """A module with `product_<dtype>(x, weight, bias, add, y, rows, depth, outputs, threads)` for every dtype.
+def add_products(made: Any, machine: Machine, dtypes: list[str], parallel: bool) -> None:
+    """Put `product_<dtype>(x, weight, bias, add, y, rows, depth, outputs, threads)` into the module for every dtype.
 
     `parallel`: the panels are shared among the threads of OpenMP.
     """
-    made = ir.Module("products")
-    made.triple = ""
     for dtype in dtypes:
         blocks = [_block(made, machine, dtype, rows) for rows in range(1, machine.rows + 1)]
         panels = _panels(made, machine, dtype, blocks)
         _entry(made, machine, dtype, panels, parallel)
-    return str(made)
 
 
 class Loop:
-    """`for at in range(start, stop)`, at least once; as a context, whose end jumps back."""
+    """`for at in range(start, stop)`, at least once: what is built between here and `close` is its body."""
 
     def __init__(self, builder: Any, start: Any, stop: Any) -> None:
         self._builder, self._stop = builder, stop
@@ -42,7 +39,6 @@ class Loop:
         self.at = builder.phi(LONG)
         self.at.add_incoming(start, before)
         self._before = before
-        self._carried: list[tuple[Any, Any]] = []
 
     def carry(self, first: Any) -> Any:
         """A value that each round hands to the next."""
@@ -62,11 +58,12 @@ class Loop:
         builder.position_at_end(after)
 
 
-def _long(value: int) -> Any:
+def number(value: int) -> Any:
+    """A constant of 64 bits."""
     return ir.Constant(LONG, value)
 
 
-def _at(builder: Any, pointer: Any, element: Any, *offsets: Any) -> Any:
+def at_offset(builder: Any, pointer: Any, element: Any, *offsets: Any) -> Any:
     """pointer[sum of offsets]."""
     total = offsets[0]
     for offset in offsets[1:]:
@@ -78,7 +75,7 @@ def _block(made: Any, machine: Machine, dtype: str, rows: int) -> Any:
     """Code for `rows` rows and one panel: (x, panel, bias, add, y, depth, outputs), pointers at their first number."""
     lanes, vectors = machine.lanes, machine.vectors
     kind = ir.VectorType(FLOAT, lanes)
-    multiply_add = _declared(made, f"llvm.fma.v{lanes}f32", ir.FunctionType(kind, [kind] * 3))
+    multiply_add = declared(made, f"llvm.fma.v{lanes}f32", ir.FunctionType(kind, [kind] * 3))
     signature = ir.FunctionType(ir.VoidType(), [POINTER] * 5 + [LONG] * 2)
     function = ir.Function(made, signature, f"block_{dtype}_{rows}")
     function.linkage = "internal"
@@ -86,31 +83,32 @@ def _block(made: Any, machine: Machine, dtype: str, rows: int) -> Any:
     for pointer in (x, panel, y):
         pointer.add_attribute("noalias")
     builder = ir.IRBuilder(function.append_basic_block("entry"))
-    inputs = [_at(builder, x, FLOAT, builder.mul(depth, _long(row))) for row in range(rows)]
-    loop = Loop(builder, _long(0), depth)
+    inputs = [at_offset(builder, x, FLOAT, builder.mul(depth, number(row))) for row in range(rows)]
+    loop = Loop(builder, number(0), depth)
     zero = ir.Constant(kind, [0.0] * lanes)
     sums = [[loop.carry(zero) for _ in range(vectors)] for _ in range(rows)]
-    start = builder.mul(loop.at, _long(machine.panel))
-    weights = [_weights(builder, panel, dtype, lanes, builder.add(start, _long(v * lanes))) for v in range(vectors)]
+    start = builder.mul(loop.at, number(machine.panel))
+    weights = [_weights(builder, panel, dtype, lanes, builder.add(start, number(v * lanes))) for v in range(vectors)]
     # Blocks are bound by arithmetic, panels by memory: the next panel is fetched while this one is worked on.
-    following = _at(builder, panel, ELEMENTS[dtype][0], builder.mul(depth, _long(machine.panel)), start)
+    following = at_offset(builder, panel, ELEMENTS[dtype][0], builder.mul(depth, number(machine.panel)), start)
     fetch = ir.FunctionType(ir.VoidType(), [POINTER, INT, INT, INT])
     builder.call(
-        _declared(made, "llvm.prefetch.p0", fetch), [following, *(ir.Constant(INT, value) for value in (0, 3, 1))]
+        declared(made, "llvm.prefetch.p0", fetch), [following, *(ir.Constant(INT, value) for value in (0, 3, 1))]
     )
     carried = []
     for row in range(rows):
-        broadcast = _broadcast(builder, builder.load(_at(builder, inputs[row], FLOAT, loop.at), typ=FLOAT), kind)
+        single = builder.load(at_offset(builder, inputs[row], FLOAT, loop.at), typ=FLOAT)
+        spread = broadcast(builder, single, kind)
         for vector in range(vectors):
-            total = builder.call(multiply_add, [broadcast, weights[vector], sums[row][vector]])
+            total = builder.call(multiply_add, [spread, weights[vector], sums[row][vector]])
             carried.append((sums[row][vector], total))
     loop.close(carried)
     results = [value for _, value in carried]
-    for pointer, stride in ((bias, _long(0)), (add, outputs)):
+    for pointer, stride in ((bias, number(0)), (add, outputs)):
         results = _added(builder, results, pointer, stride, machine)
     for at, value in enumerate(results):
         row, vector = divmod(at, vectors)
-        place = _at(builder, y, FLOAT, builder.mul(outputs, _long(row)), _long(vector * lanes))
+        place = at_offset(builder, y, FLOAT, builder.mul(outputs, number(row)), number(vector * lanes))
         builder.store(value, place, align=4)
     builder.ret_void()
     return function
@@ -119,7 +117,7 @@ def _block(made: Any, machine: Machine, dtype: str, rows: int) -> Any:
 def _weights(builder: Any, panel: Any, dtype: str, lanes: int, at: Any) -> Any:
     element, size = ELEMENTS[dtype]
     kind = ir.VectorType(element, lanes)
-    loaded = builder.load(_at(builder, panel, element, at), typ=kind, align=size)
+    loaded = builder.load(at_offset(builder, panel, element, at), typ=kind, align=size)
     if dtype == "f32":
         return loaded
     wide = ir.VectorType(INT, lanes)  # a bfloat16 is the upper half of a float32
@@ -127,7 +125,8 @@ def _weights(builder: Any, panel: Any, dtype: str, lanes: int, at: Any) -> Any:
     return builder.bitcast(shifted, ir.VectorType(FLOAT, lanes))
 
 
-def _broadcast(builder: Any, value: Any, kind: Any) -> Any:
+def broadcast(builder: Any, value: Any, kind: Any) -> Any:
+    """A vector of one number."""
     undefined = ir.Constant(kind, ir.Undefined)
     single = builder.insert_element(undefined, value, ir.Constant(INT, 0))
     return builder.shuffle_vector(single, undefined, ir.Constant(ir.VectorType(INT, kind.count), [0] * kind.count))
@@ -137,12 +136,12 @@ def _added(builder: Any, values: list[Any], pointer: Any, stride: Any, machine: 
     """The values with what lies at `pointer`, one row each `stride`; as they are where it is null."""
     kind, before = values[0].type, builder.block
     given, after = builder.append_basic_block("given"), builder.append_basic_block("added")
-    builder.cbranch(builder.icmp_unsigned("!=", builder.ptrtoint(pointer, LONG), _long(0)), given, after)
+    builder.cbranch(builder.icmp_unsigned("!=", builder.ptrtoint(pointer, LONG), number(0)), given, after)
     builder.position_at_end(given)
     new = []
     for at, value in enumerate(values):
         row, vector = divmod(at, machine.vectors)
-        place = _at(builder, pointer, FLOAT, builder.mul(stride, _long(row)), _long(vector * machine.lanes))
+        place = at_offset(builder, pointer, FLOAT, builder.mul(stride, number(row)), number(vector * machine.lanes))
         new.append(builder.fadd(value, builder.load(place, typ=kind, align=4)))
     builder.branch(after)
     builder.position_at_end(after)
@@ -162,46 +161,46 @@ def _panels(made: Any, machine: Machine, dtype: str, blocks: list[Any]) -> Any:
     function.linkage = "internal"
     x, weight, bias, add, y, rows, depth, outputs, first, last = function.args
     builder = ir.IRBuilder(function.append_basic_block("entry"))
-    size = _long(machine.panel)
+    size = number(machine.panel)
     element, _ = ELEMENTS[dtype]
-    count = builder.udiv(builder.add(rows, _long(machine.rows - 1)), _long(machine.rows))
+    count = builder.udiv(builder.add(rows, number(machine.rows - 1)), number(machine.rows))
     panel_loop = Loop(builder, first, last)
     offset = builder.mul(panel_loop.at, size)
-    panel = _at(builder, weight, element, builder.mul(offset, depth))
+    panel = at_offset(builder, weight, element, builder.mul(offset, depth))
     own = [_offset_unless_null(builder, pointer, offset) for pointer in (bias, add)]
     # Rows are shared out evenly: 8 as 4 and 4, where 6 and 2 would leave the registers idle.
-    row_loop = Loop(builder, _long(0), rows)
+    row_loop = Loop(builder, number(0), rows)
     done = row_loop.at
     left = row_loop.carry(count)
-    size_now = builder.udiv(builder.add(builder.sub(rows, done), builder.sub(left, _long(1))), left)
+    size_now = builder.udiv(builder.add(builder.sub(rows, done), builder.sub(left, number(1))), left)
     below = builder.mul(done, outputs)
     arguments = [
-        _at(builder, x, FLOAT, builder.mul(done, depth)),
+        at_offset(builder, x, FLOAT, builder.mul(done, depth)),
         panel,
         own[0],
         _offset_unless_null(builder, own[1], below),
-        _at(builder, y, FLOAT, offset, below),
+        at_offset(builder, y, FLOAT, offset, below),
         depth,
         outputs,
     ]
     after = builder.append_basic_block("done")
     choice = builder.switch(size_now, after)
-    for number, block in enumerate(blocks, start=1):
-        case = builder.append_basic_block(f"rows{number}")
-        choice.add_case(_long(number), case)
+    for many, block in enumerate(blocks, start=1):
+        case = builder.append_basic_block(f"rows{many}")
+        choice.add_case(number(many), case)
         builder.position_at_end(case)
         builder.call(block, arguments)
         builder.branch(after)
     builder.position_at_end(after)
-    row_loop.close([(left, builder.sub(left, _long(1)))], size_now)
+    row_loop.close([(left, builder.sub(left, number(1)))], size_now)
     panel_loop.close([])
     builder.ret_void()
     return function
 
 
 def _offset_unless_null(builder: Any, pointer: Any, offset: Any) -> Any:
-    moved = _at(builder, pointer, FLOAT, offset)
-    null = builder.icmp_unsigned("==", builder.ptrtoint(pointer, LONG), _long(0))
+    moved = at_offset(builder, pointer, FLOAT, offset)
+    null = builder.icmp_unsigned("==", builder.ptrtoint(pointer, LONG), number(0))
     return builder.select(null, pointer, moved)
 
 
@@ -210,17 +209,17 @@ def _entry(made: Any, machine: Machine, dtype: str, panels: Any, parallel: bool)
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     *arguments, threads = function.args
     if not parallel:
-        count = builder.udiv(arguments[-1], _long(machine.panel))
-        builder.call(panels, [*arguments, _long(0), count])
+        count = builder.udiv(arguments[-1], number(machine.panel))
+        builder.call(panels, [*arguments, number(0), count])
         builder.ret_void()
         return
     room = builder.alloca(LONG, size=len(TYPES))
     for at, argument in enumerate(arguments):
-        number = builder.ptrtoint(argument, LONG) if argument.type == POINTER else argument
-        builder.store(number, builder.gep(room, [_long(at)]), align=8)
+        value = builder.ptrtoint(argument, LONG) if argument.type == POINTER else argument
+        builder.store(value, builder.gep(room, [number(at)]), align=8)
     work = _share(made, machine, dtype, panels)
     signature = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, INT, INT])
-    builder.call(_declared(made, "GOMP_parallel", signature), [work, room, threads, ir.Constant(INT, 0)])
+    builder.call(declared(made, "GOMP_parallel", signature), [work, room, threads, ir.Constant(INT, 0)])
     builder.ret_void()
 
 
@@ -229,19 +228,20 @@ def _share(made: Any, machine: Machine, dtype: str, panels: Any) -> Any:
     function = ir.Function(made, ir.FunctionType(ir.VoidType(), [POINTER]), f"share_{dtype}")
     function.linkage = "internal"
     builder = ir.IRBuilder(function.append_basic_block("entry"))
-    places = [_at(builder, function.args[0], LONG, _long(at)) for at in range(len(TYPES))]
+    places = [at_offset(builder, function.args[0], LONG, number(at)) for at in range(len(TYPES))]
     arguments = [builder.load(place, typ=kind, align=8) for place, kind in zip(places, TYPES, strict=True)]
-    number = ir.FunctionType(INT, [])
-    thread = builder.zext(builder.call(_declared(made, "omp_get_thread_num", number), []), LONG)
-    team = builder.zext(builder.call(_declared(made, "omp_get_num_threads", number), []), LONG)
-    count = builder.udiv(arguments[-1], _long(machine.panel))
+    count_of = ir.FunctionType(INT, [])
+    thread = builder.zext(builder.call(declared(made, "omp_get_thread_num", count_of), []), LONG)
+    team = builder.zext(builder.call(declared(made, "omp_get_num_threads", count_of), []), LONG)
+    count = builder.udiv(arguments[-1], number(machine.panel))
     first = builder.udiv(builder.mul(count, thread), team)
-    last = builder.udiv(builder.mul(count, builder.add(thread, _long(1))), team)
+    last = builder.udiv(builder.mul(count, builder.add(thread, number(1))), team)
     with builder.if_then(builder.icmp_unsigned("<", first, last)):
         builder.call(panels, [*arguments, first, last])
     builder.ret_void()
     return function
 
 
-def _declared(made: Any, name: str, signature: Any) -> Any:
+def declared(made: Any, name: str, signature: Any) -> Any:
+    """A function from elsewhere: LLVM's own, or OpenMP's."""
     return made.globals.get(name) or ir.Function(made, signature, name)

@@ -1,4 +1,4 @@
-"""Matrix products for a handful of rows, compiled by LLVM for the processor they run on.
+"""A decoder layer's arithmetic for a handful of rows, compiled by LLVM for the processor it runs on.
 
 A draft tree pays where checking eight tokens costs little more than one. The libraries under torch are made for many
 rows or for one: without instructions for bfloat16 they take six times as long for eight rows as for one. Here a weight
@@ -20,8 +20,6 @@ import torch
 from torch import Tensor
 
 DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16"}
-POINTERS, SIZES = 5, 3
-"""Arguments of a product: inputs, weight, bias or null, summand or null, outputs; rows, K, N."""
 
 
 @dataclass(frozen=True)
@@ -58,14 +56,12 @@ def describe(architecture: str, features: dict[str, bool]) -> Machine | None:
     return None
 
 
-class Products:
-    """The compiled functions, by dtype of the weight."""
+class Kernels:
+    """The compiled functions."""
 
     def __init__(self, machine: Machine) -> None:
         """Any exception of LLVM where it has no code generator for this processor."""
         from llvmlite import binding
-
-        from eagle_chat.core import kernel_ir
 
         self.machine = machine
         binding.initialize_native_target()
@@ -76,18 +72,22 @@ class Products:
         target = binding.Target.from_default_triple().create_target_machine(
             cpu=binding.get_host_cpu_name(), features=binding.get_host_cpu_features().flatten(), opt=3
         )
-        module = binding.parse_assembly(kernel_ir.module(machine, list(DTYPES.values()), bool(parallel)))
+        module = binding.parse_assembly(code(machine, bool(parallel)))
         module.verify()
         options = binding.create_pipeline_tuning_options(speed_level=3)
         passes = binding.create_pass_builder(target, options)
         passes.getModulePassManager().run(module, passes)
         self._engine = binding.create_mcjit_compiler(module, target)  # owns the code
         self._engine.finalize_object()
-        arguments = [ctypes.c_void_p] * POINTERS + [ctypes.c_int64] * SIZES + [ctypes.c_int32]
-        kind = ctypes.CFUNCTYPE(None, *arguments)
-        self._functions: dict[torch.dtype, Any] = {
-            dtype: kind(self._engine.get_function_address(f"product_{name}")) for dtype, name in DTYPES.items()
-        }
+        pointer, size = ctypes.c_void_p, ctypes.c_int64
+        product = [pointer] * 5 + [size] * 3 + [ctypes.c_int32]
+        self._products = {dtype: self._function(f"product_{name}", *product) for dtype, name in DTYPES.items()}
+        self._norm = self._function("norm", *[pointer] * 3, size, size, ctypes.c_float)
+        self._gated = self._function("gated", pointer, pointer, size, size)
+        self._rotate = self._function("rotate", *[pointer] * 3, *[size] * 4)
+
+    def _function(self, name: str, *arguments: Any) -> Any:
+        return ctypes.CFUNCTYPE(None, *arguments)(self._engine.get_function_address(name))
 
     def pack(self, weight: Tensor) -> Tensor | None:
         """W [N, K] in panels [N / panel, K, panel]; None where it does not fit in whole panels."""
@@ -96,13 +96,13 @@ class Products:
             return None
         return weight.view(-1, size, weight.shape[1]).transpose(1, 2).contiguous()
 
-    def run(self, x: Tensor, panels: Tensor, bias: Tensor | None = None, add: Tensor | None = None) -> Tensor:
+    def product(self, x: Tensor, panels: Tensor, bias: Tensor | None = None, add: Tensor | None = None) -> Tensor:
         """x W^T + bias + add in float32: [M, K] to [M, N], from x float32 [M, K], bias float32 [N], add [M, N]."""
         x = x.contiguous()
         rows, columns = x.shape
         outputs = panels.shape[0] * panels.shape[2]
         result = torch.empty(rows, outputs)
-        self._functions[panels.dtype](
+        self._products[panels.dtype](
             x.data_ptr(),
             panels.data_ptr(),
             0 if bias is None else bias.data_ptr(),
@@ -115,6 +115,43 @@ class Products:
         )
         return result
 
+    def norm(self, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+        """x weight / sqrt(mean(x^2) + epsilon) over the last dimension, float32; whole vectors only."""
+        x = x.contiguous()
+        result, size = torch.empty_like(x), weight.shape[0]
+        self._norm(x.data_ptr(), weight.data_ptr(), result.data_ptr(), x.numel() // size, size, epsilon)
+        return result
+
+    def gated(self, both: Tensor) -> Tensor:
+        """silu(g) u of rows [g, u], float32 [M, 2 F] to [M, F]; whole vectors only."""
+        rows, size = both.shape[0], both.shape[1] // 2
+        result = torch.empty(rows, size)
+        self._gated(both.data_ptr(), result.data_ptr(), rows, size)
+        return result
+
+    def rotate(self, x: Tensor, heads: int, cos: Tensor, sin: Tensor) -> None:
+        """RoPE in place, of the first `heads` heads of x float32 [M, all heads, D]; `cos` and `sin` [M, D], the first
+        half of `sin` negated. All are contiguous, and half a head is whole vectors."""
+        rows, size = x.shape[0], x.shape[2]
+        self._rotate(x.data_ptr(), cos.data_ptr(), sin.data_ptr(), rows, x.shape[1] * size, heads, size // 2)
+
+    def fits(self, size: int) -> bool:
+        """Whether so many numbers are whole vectors."""
+        return size > 0 and size % self.machine.lanes == 0
+
+
+def code(machine: Machine, parallel: bool) -> str:
+    """All functions in LLVM's intermediate code. `parallel`: products are shared among the threads of OpenMP."""
+    from llvmlite import ir
+
+    from eagle_chat.core import kernel_ir, kernel_parts
+
+    made = ir.Module("kernels")
+    made.triple = ""
+    kernel_ir.add_products(made, machine, list(DTYPES.values()), parallel)
+    kernel_parts.add_parts(made, machine.lanes)
+    return str(made)
+
 
 def unpack(panels: Tensor) -> Tensor:
     """The weight [N, K] again, as a copy."""
@@ -122,21 +159,21 @@ def unpack(panels: Tensor) -> Tensor:
 
 
 @functools.cache
-def products() -> Products | None:
+def kernels() -> Kernels | None:
     """The kernels of this processor, compiled at the first call (half a second); None where there are none."""
     try:
         from llvmlite import binding
 
         architecture = binding.get_process_triple().split("-")[0]
         machine = describe(architecture, dict(binding.get_host_cpu_features()))
-        return Products(machine) if machine is not None else None
+        return Kernels(machine) if machine is not None else None
     except (ImportError, OSError, RuntimeError):
         return None
 
 
 def _openmp() -> dict[str, int]:
     """Addresses of the OpenMP functions that torch itself uses, so that its threads are ours; none where it has others,
-    and the products run on one thread."""
+    and everything runs on one thread."""
     library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
     try:
         loaded = ctypes.CDLL(str(library))

@@ -1,12 +1,12 @@
-"""Our own matrix products: right for every shape of block, processor and combination of arguments."""
+"""Our own kernels: right for every shape of block, processor and combination of arguments."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from eagle_chat.core import kernel_ir, kernels
-from eagle_chat.core.kernels import Machine, Products, describe
+from eagle_chat.core import kernels
+from eagle_chat.core.kernels import Kernels, Machine, describe
 
 MACHINES = {
     "AVX-512": ("x86_64", {"avx512f": True, "avx2": True, "fma": True}, Machine(16, 32)),
@@ -17,8 +17,8 @@ MACHINES = {
 
 
 @pytest.fixture(scope="module")
-def products() -> Products:
-    found = kernels.products()
+def compiled() -> Kernels:
+    found = kernels.kernels()
     if found is None:
         pytest.skip("no kernels for this processor")
     return found
@@ -34,47 +34,47 @@ def test_what_a_processor_gets(name: str) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("rows", [1, 2, 5, 6, 7, 8, 12, 13, 24, 61])
-def test_the_product(products: Products, rows: int, dtype: torch.dtype) -> None:
-    for outputs, depth in ((products.machine.panel, 1), (96, 7), (192, 40)):
+def test_the_product(compiled: Kernels, rows: int, dtype: torch.dtype) -> None:
+    for outputs, depth in ((compiled.machine.panel, 1), (96, 7), (192, 40)):
         weight, x = torch.randn(outputs, depth).to(dtype), torch.randn(rows, depth)
         bias, add = torch.randn(outputs), torch.randn(rows, outputs)
-        panels = products.pack(weight)
+        panels = compiled.pack(weight)
         assert panels is not None
         assert torch.equal(kernels.unpack(panels), weight)
         plain = x.double() @ weight.double().t()
         for given_bias in (None, bias):
             for given_add in (None, add):
                 expected = plain + sum(given.double() for given in (given_bias, given_add) if given is not None)
-                found = products.run(x, panels, given_bias, given_add)
+                found = compiled.product(x, panels, given_bias, given_add)
                 torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
-def test_a_row_is_the_same_to_the_last_bit_whatever_is_beside_it(products: Products, threads: int) -> None:
+def test_a_row_is_the_same_to_the_last_bit_whatever_is_beside_it(compiled: Kernels, threads: int) -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
         x = torch.randn(24, 96)
-        panels = products.pack(torch.randn(192, 96).bfloat16())
+        panels = compiled.pack(torch.randn(192, 96).bfloat16())
         assert panels is not None
-        together = products.run(x, panels)
+        together = compiled.product(x, panels)
         for rows in (1, 3, 8, 17):
-            assert torch.equal(products.run(x[:rows], panels), together[:rows])
-        assert torch.equal(products.run(x[5:6], panels), together[5:6])
+            assert torch.equal(compiled.product(x[:rows], panels), together[:rows])
+        assert torch.equal(compiled.product(x[5:6], panels), together[5:6])
     finally:
         torch.set_num_threads(before)
 
 
-def test_rows_that_are_not_contiguous(products: Products) -> None:
+def test_rows_that_are_not_contiguous(compiled: Kernels) -> None:
     weight, x = torch.randn(64, 32), torch.randn(4, 64)[:, ::2]
-    panels = products.pack(weight)
+    panels = compiled.pack(weight)
     assert panels is not None
-    torch.testing.assert_close(products.run(x, panels), x @ weight.t())
+    torch.testing.assert_close(compiled.product(x, panels), x @ weight.t())
 
 
-def test_what_does_not_fit_is_left_to_others(products: Products) -> None:
-    assert products.pack(torch.randn(products.machine.panel + 1, 8)) is None
-    assert products.pack(torch.randn(64, 8).half()) is None
+def test_what_does_not_fit_is_left_to_others(compiled: Kernels) -> None:
+    assert compiled.pack(torch.randn(compiled.machine.panel + 1, 8)) is None
+    assert compiled.pack(torch.randn(64, 8).half()) is None
 
 
 @pytest.mark.parametrize("machine", [Machine(16, 32), Machine(8, 16), Machine(4, 32)])
@@ -83,6 +83,37 @@ def test_the_code_is_valid_for_every_machine(machine: Machine, parallel: bool) -
     from llvmlite import binding
 
     binding.initialize_native_target()
-    module = binding.parse_assembly(kernel_ir.module(machine, ["f32", "bf16"], parallel))
+    module = binding.parse_assembly(kernels.code(machine, parallel))
     module.verify()
     assert {"product_f32", "product_bf16"} <= {function.name for function in module.functions}
+
+
+def test_the_norm(compiled: Kernels) -> None:
+    x, weight = torch.randn(5, 3, 96) * 4.0, torch.rand(96) + 0.5
+    expected = torch.nn.functional.rms_norm(x, (96,), weight, eps=1e-2)
+    torch.testing.assert_close(compiled.norm(x, weight, 1e-2), expected)
+    strided = torch.randn(4, 6, 32)[:, :2]
+    expected = torch.nn.functional.rms_norm(strided, (32,), weight[:32], eps=1e-5)
+    torch.testing.assert_close(compiled.norm(strided, weight[:32], 1e-5), expected)
+    assert torch.isfinite(compiled.norm(torch.zeros(1, 32), weight[:32], 1e-5)).all()
+
+
+def test_the_activation(compiled: Kernels) -> None:
+    """Over everything that float32 holds: the exponential is our own."""
+    gate = torch.cat((torch.linspace(-120, 120, 4096), torch.logspace(-30, 30, 2048), -torch.logspace(-30, 30, 2048)))
+    gate = gate.view(8, 1024)
+    up = torch.randn_like(gate)
+    expected = torch.nn.functional.silu(gate.double()) * up.double()
+    found = compiled.gated(torch.cat((gate, up), dim=1))
+    torch.testing.assert_close(found.double(), expected, rtol=2e-6, atol=1e-7)
+    nothing = compiled.gated(torch.full((1, 64), torch.nan))
+    assert nothing.isnan().all()
+
+
+def test_the_rotation(compiled: Kernels) -> None:
+    x, angles = torch.randn(3, 5, 32), torch.randn(3, 16)
+    cos, sin = (torch.cat((part, part), dim=-1) for part in (angles.cos(), angles.sin()))
+    turned = torch.cat((-x[..., 16:], x[..., :16]), dim=-1)
+    expected = torch.cat(((x * cos[:, None] + turned * sin[:, None])[:, :4], x[:, 4:]), dim=1)
+    compiled.rotate(x, 4, cos, torch.cat((-sin[:, :16], sin[:, 16:]), dim=-1))
+    torch.testing.assert_close(x, expected)
