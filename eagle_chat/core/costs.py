@@ -18,7 +18,7 @@ from eagle_chat.core import machine, masks
 from eagle_chat.core.heads.base import DraftHead
 from eagle_chat.core.target import Target
 
-SIZES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
+SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Nodes of a tree that are measured; between them costs are interpolated."""
 ROWS = (1, 4, 10)
 """Nodes of a draft level that are measured."""
@@ -142,7 +142,7 @@ def _key(target: Target, head: DraftHead, context: int) -> str:
     drafts = f"{spec.architecture} {spec.num_layers}x{spec.hidden_size}x{spec.draft_vocab_size}"
     device = torch.cuda.get_device_name(target.device) if target.device.type == "cuda" else str(target.device)
     where = f"{machine.machine_key()} {device} {str(target.dtype).removeprefix('torch.')} {kind}"
-    return f"costs 1 {where} {target.name} {shape} {drafts} context {context}"
+    return f"costs 2 {where} {target.name} {shape} {drafts} context {context}"
 
 
 @torch.inference_mode()
