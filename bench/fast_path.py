@@ -98,7 +98,7 @@ def small_parts(target: Target, fast: FastTarget, cache: TreeCache, rows: int) -
     """What a layer does besides its products, each by itself."""
     layer: FastLayer = fast._layers[0]  # noqa: SLF001
     norm: Norm = fast._norm  # noqa: SLF001
-    heads, kv_heads, size = layer._num_heads, layer._num_kv_heads, layer._head_dim  # noqa: SLF001
+    heads, kv_heads, size = layer.num_heads, layer.num_kv_heads, layer.head_dim
     hidden = torch.randn(rows, target.hidden_size)
     qkv = torch.randn(rows, heads + 2 * kv_heads, size)
     rotation = Rotation.of(fast._rotary, hidden, torch.arange(rows))  # noqa: SLF001

@@ -46,7 +46,7 @@ class Norm:
         weight: Tensor = module.weight.detach()
         size = weight.shape[0]
         self._kernels = usable(size)
-        self._plain, self._plain_epsilon = weight.float().contiguous(), float(module.variance_epsilon)
+        self.plain, self.epsilon = weight.float().contiguous(), float(module.variance_epsilon)
         # sqrt(mean + eps) = hypot(|x|, sqrt(n eps)) / sqrt(n): the norm of a vector is one operation, a mean is three.
         self._weight = weight.float() * math.sqrt(size)
         self._epsilon = torch.tensor(math.sqrt(size * module.variance_epsilon))
@@ -54,7 +54,7 @@ class Norm:
     def __call__(self, x: Tensor) -> Tensor:
         """[..., n] to [..., n]."""
         if self._kernels is not None:
-            return self._kernels.norm(x, self._plain, self._plain_epsilon)
+            return self._kernels.norm(x, self.plain, self.epsilon)
         length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
         return torch.div(x, length.hypot_(self._epsilon)).mul_(self._weight)
 
@@ -121,14 +121,32 @@ class FastLayer:
         norms: tuple[Norm | None, Norm],
         head_norms: tuple[Norm, Norm] | None = None,
     ) -> None:
+        self.matrices = tuple(matrices)
         self._qkv, self._out, self._gate_up, self._down = matrices
         self._input_norm, self._mlp_norm = norms
         self._head_norms = head_norms
         config = attention.config
-        self._head_dim: int = attention.head_dim
-        self._num_heads: int = config.num_attention_heads
-        self._num_kv_heads: int = config.num_key_value_heads
-        self._scale: float = attention.scaling
+        self.head_dim: int = attention.head_dim
+        self.num_heads: int = config.num_attention_heads
+        self.num_kv_heads: int = config.num_key_value_heads
+        self.scale: float = attention.scaling
+        self.hidden_size: int = self._out.shape[0]
+        self.inner_size: int = self._down.shape[1]
+
+    @property
+    def has_head_norms(self) -> bool:
+        """Whether queries and keys are normed."""
+        return self._head_norms is not None
+
+    @property
+    def norm_weights(self) -> tuple[Tensor | None, Tensor]:
+        """Of the norm before attention, where the layer has it, and before the MLP; float32 [H]."""
+        return None if self._input_norm is None else self._input_norm.plain, self._mlp_norm.plain
+
+    @property
+    def epsilon(self) -> float:
+        """Of both norms."""
+        return self._mlp_norm.epsilon
 
     @property
     def extra_bytes(self) -> int:
@@ -138,7 +156,7 @@ class FastLayer:
     @property
     def group(self) -> int:
         """Query heads for each key head."""
-        return self._num_heads // self._num_kv_heads
+        return self.num_heads // self.num_kv_heads
 
     def __call__(self, x: Tensor, rotation: Rotation, cache: TreeCacheLayer, mask: Tensor | None) -> Tensor:
         """Hidden states [M, H] to [M, H]; their keys and values are staged in `cache`."""
@@ -149,15 +167,15 @@ class FastLayer:
         self, normed: Tensor, residual: Tensor, rotation: Rotation, cache: TreeCacheLayer, mask: Tensor | None
     ) -> Tensor:
         """The same where the attention's input [M, any] and the residual [M, H] are not norm(x) and x."""
-        num_rows, heads, kv_heads = normed.shape[0], self._num_heads, self._num_kv_heads
-        qkv = self._qkv(normed).view(num_rows, heads + 2 * kv_heads, self._head_dim)
+        num_rows, heads, kv_heads = normed.shape[0], self.num_heads, self.num_kv_heads
+        qkv = self._qkv(normed).view(num_rows, heads + 2 * kv_heads, self.head_dim)
         if self._head_norms is not None:
             qkv[:, :heads] = self._head_norms[0](qkv[:, :heads])
             qkv[:, heads : heads + kv_heads] = self._head_norms[1](qkv[:, heads : heads + kv_heads])
         rotation.apply_(qkv, heads + kv_heads)
         # [M, 2 * kv heads, D] -> [2, kv heads, M, D]
-        new = qkv[:, heads:].view(num_rows, 2, kv_heads, self._head_dim).permute(1, 2, 0, 3)
+        new = qkv[:, heads:].view(num_rows, 2, kv_heads, self.head_dim).permute(1, 2, 0, 3)
         keys, values = cache.append(new)
-        attended = attend(qkv[:, :heads], keys, values, mask, self._scale)
+        attended = attend(qkv[:, :heads], keys, values, mask, self.scale)
         hidden = self._out.add(attended, residual)
         return self._down.add(gated(self._gate_up(self._mlp_norm(hidden))), hidden)

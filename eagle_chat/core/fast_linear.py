@@ -23,7 +23,7 @@ Layout = Literal["rows", "columns", "packed", "panels"]
 LAYOUTS: tuple[Layout, ...] = ("rows", "columns", "packed", "panels")
 COUNTS = (1, 16)
 """Rows at which layouts are compared: a plain step, and a draft tree of a CPU."""
-SECOND_COPY_GAIN = 1.15
+SECOND_COPY_GAIN = 1.3
 """A second layout for single rows is kept only where it makes them faster by this factor."""
 
 Times = Mapping[int, Mapping[Layout, float]]
@@ -144,16 +144,16 @@ class Panels:
     """W in the panels of our own kernels."""
 
     def __init__(self, compiled: Kernels, panels: Tensor, bias: Tensor | None) -> None:
-        self._product, self._panels = compiled.product, panels
-        self._bias = None if bias is None else bias.float().contiguous()
+        self._product, self.panels = compiled.product, panels
+        self.bias = None if bias is None else bias.float().contiguous()
 
     def __call__(self, x: Tensor) -> Tensor:
         """See `Form`."""
-        return self._product(x, self._panels, self._bias)
+        return self._product(x, self.panels, self.bias)
 
     def add(self, x: Tensor, residual: Tensor) -> Tensor:
         """See `Form`."""
-        return self._product(x, self._panels, self._bias, residual)
+        return self._product(x, self.panels, self.bias, residual)
 
     def view(self) -> Tensor | None:
         """See `Form`."""
@@ -161,7 +161,7 @@ class Panels:
 
     def copy(self) -> Tensor:
         """See `Form`."""
-        return unpack(self._panels)
+        return unpack(self.panels)
 
 
 PACKED_FOR_ROWS = 16

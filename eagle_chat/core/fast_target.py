@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from eagle_chat.core.cache import TreeCache
+from eagle_chat.core.fast_compiled import CompiledLayers
 from eagle_chat.core.fast_layers import FastLayer, Norm, Rotation, folded_mask
 from eagle_chat.core.fast_linear import Matrix
 from eagle_chat.core.fast_plan import Planner, best_dtype
@@ -56,6 +57,7 @@ class FastTarget:
             self._layers = [_layer(layer, planner) for layer in inner.layers]
             self._norm = Norm(inner.norm)
             self.lm_head: Matrix = fused([model.lm_head], planner)
+        self._compiled = CompiledLayers.of(self._layers)
         # The LM head's own weight stays whatever happens: it may be the embedding too, and heads train through it.
         copies = sum(layout != "rows" for layout in self.lm_head.plan.layouts)
         self.extra_bytes = copies * self.lm_head.num_bytes + sum(layer.extra_bytes for layer in self._layers)
@@ -71,14 +73,19 @@ class FastTarget:
         [M, F], both float32."""
         hidden: Tensor = self._embed(tokens).float()
         rotation = Rotation.of(self._rotary, hidden, positions)
-        masks = {kind: self._mask_of(mask, kind) for kind in set(self._kinds)}
         count = len(self._layers)
         wanted = {tap % (count + 1) for tap in taps}
         seen: dict[int, Tensor] = {}
-        for index, (layer, kind) in enumerate(zip(self._layers, self._kinds, strict=True)):
-            if index in wanted:
-                seen[index] = hidden
-            hidden = layer(hidden, rotation, cache.tree_layers[index], masks[kind])
+        states = self._compiled_run(hidden, rotation, mask, cache)
+        if states is not None:
+            seen = {index: states[index] for index in wanted}
+            hidden = states[count]
+        else:
+            masks = {kind: folded_mask(_mask_of(mask, kind), self._layers[0].group) for kind in set(self._kinds)}
+            for index, (layer, kind) in enumerate(zip(self._layers, self._kinds, strict=True)):
+                if index in wanted:
+                    seen[index] = hidden
+                hidden = layer(hidden, rotation, cache.tree_layers[index], masks[kind])
         normed = self._norm(hidden[-1:] if last_only and count not in wanted else hidden)
         seen[count] = normed
         logits = self.lm_head(normed[-1:] if last_only else normed)
@@ -93,10 +100,16 @@ class FastTarget:
         layouts = ", ".join(f"{name} {'/'.join(plan.layouts)}" for name, plan in plans.items())
         return f"layouts for one/more rows: {layouts}; {self.extra_bytes / 1e6:.0f} MB besides the model's weights"
 
-    def _mask_of(self, mask: Mask, kind: str | None) -> Tensor | None:
-        one = mask[kind] if isinstance(mask, dict) and kind is not None else mask
-        assert not isinstance(one, dict)
-        return folded_mask(one, self._layers[0].group)
+    def _compiled_run(self, hidden: Tensor, rotation: Rotation, mask: Mask, cache: TreeCache) -> Tensor | None:
+        if self._compiled is None:
+            return None
+        return self._compiled.run(hidden, hidden, rotation, [_mask_of(mask, kind) for kind in self._kinds], cache)
+
+
+def _mask_of(mask: Mask, kind: str | None) -> Tensor | None:
+    one = mask[kind] if isinstance(mask, dict) and kind is not None else mask
+    assert not isinstance(one, dict)
+    return one
 
 
 def _layer(layer: Any, planner: Planner) -> FastLayer:

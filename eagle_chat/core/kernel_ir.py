@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from eagle_chat.core.kernels import Machine
 
 FLOAT, BYTE, SHORT, INT, LONG = ir.FloatType(), ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64)
-POINTER = ir.PointerType()
+POINTER, VOID = ir.PointerType(), ir.VoidType()
 ELEMENTS = {"f32": (FLOAT, 4), "bf16": (SHORT, 2)}
 """How a weight is stored, and its bytes."""
 TYPES = [POINTER] * 5 + [LONG] * 3
@@ -76,7 +76,7 @@ def _block(made: Any, machine: Machine, dtype: str, rows: int) -> Any:
     lanes, vectors = machine.lanes, machine.vectors
     kind = ir.VectorType(FLOAT, lanes)
     multiply_add = declared(made, f"llvm.fma.v{lanes}f32", ir.FunctionType(kind, [kind] * 3))
-    signature = ir.FunctionType(ir.VoidType(), [POINTER] * 5 + [LONG] * 2)
+    signature = ir.FunctionType(VOID, [POINTER] * 5 + [LONG] * 2)
     function = ir.Function(made, signature, f"block_{dtype}_{rows}")
     function.linkage = "internal"
     x, panel, bias, add, y, depth, outputs = function.args
@@ -89,12 +89,11 @@ def _block(made: Any, machine: Machine, dtype: str, rows: int) -> Any:
     sums = [[loop.carry(zero) for _ in range(vectors)] for _ in range(rows)]
     start = builder.mul(loop.at, number(machine.panel))
     weights = [_weights(builder, panel, dtype, lanes, builder.add(start, number(v * lanes))) for v in range(vectors)]
-    # Blocks are bound by arithmetic, panels by memory: the next panel is fetched while this one is worked on.
-    following = at_offset(builder, panel, ELEMENTS[dtype][0], builder.mul(depth, number(machine.panel)), start)
-    fetch = ir.FunctionType(ir.VoidType(), [POINTER, INT, INT, INT])
-    builder.call(
-        declared(made, "llvm.prefetch.p0", fetch), [following, *(ir.Constant(INT, value) for value in (0, 3, 1))]
-    )
+    if rows > 1 or dtype == "bf16":  # a single row in float32 keeps the memory busy without
+        # Blocks are bound by arithmetic, panels by memory: the next panel is fetched while this one is worked on.
+        following = at_offset(builder, panel, ELEMENTS[dtype][0], builder.mul(depth, number(machine.panel)), start)
+        fetch = declared(made, "llvm.prefetch.p0", ir.FunctionType(VOID, [POINTER, INT, INT, INT]))
+        builder.call(fetch, [following, *(ir.Constant(INT, value) for value in (0, 3, 1))])
     carried = []
     for row in range(rows):
         single = builder.load(at_offset(builder, inputs[row], FLOAT, loop.at), typ=FLOAT)
@@ -156,7 +155,7 @@ def _added(builder: Any, values: list[Any], pointer: Any, stride: Any, machine: 
 
 def _panels(made: Any, machine: Machine, dtype: str, blocks: list[Any]) -> Any:
     """Code for the panels `first` to `last` of a product, `first < last`."""
-    signature = ir.FunctionType(ir.VoidType(), [*TYPES, LONG, LONG])
+    signature = ir.FunctionType(VOID, [*TYPES, LONG, LONG])
     function = ir.Function(made, signature, f"panels_{dtype}")
     function.linkage = "internal"
     x, weight, bias, add, y, rows, depth, outputs, first, last = function.args
@@ -205,39 +204,56 @@ def _offset_unless_null(builder: Any, pointer: Any, offset: Any) -> Any:
 
 
 def _entry(made: Any, machine: Machine, dtype: str, panels: Any, parallel: bool) -> None:
-    function = ir.Function(made, ir.FunctionType(ir.VoidType(), [*TYPES, INT]), f"product_{dtype}")
+    """The product itself: its arguments in memory, for every thread to read, then `panels` for each one's share."""
+
+    def panel_count(builder: Any, place: Any) -> Any:
+        last = at_offset(builder, place, LONG, number(len(TYPES) - 1))
+        return builder.udiv(builder.load(last, typ=LONG, align=8), number(machine.panel))
+
+    def share(builder: Any, place: Any, first: Any, last: Any) -> None:
+        places = [at_offset(builder, place, LONG, number(at)) for at in range(len(TYPES))]
+        arguments = [builder.load(where, typ=kind, align=8) for where, kind in zip(places, TYPES, strict=True)]
+        builder.call(panels, [*arguments, first, last])
+
+    work = in_parallel(made, f"shared_{dtype}", panel_count, share, parallel)
+    function = ir.Function(made, ir.FunctionType(VOID, [*TYPES, INT]), f"product_{dtype}")
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     *arguments, threads = function.args
-    if not parallel:
-        count = builder.udiv(arguments[-1], number(machine.panel))
-        builder.call(panels, [*arguments, number(0), count])
-        builder.ret_void()
-        return
     room = builder.alloca(LONG, size=len(TYPES))
     for at, argument in enumerate(arguments):
         value = builder.ptrtoint(argument, LONG) if argument.type == POINTER else argument
         builder.store(value, builder.gep(room, [number(at)]), align=8)
-    work = _share(made, machine, dtype, panels)
-    signature = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, INT, INT])
-    builder.call(declared(made, "GOMP_parallel", signature), [work, room, threads, ir.Constant(INT, 0)])
+    builder.call(work, [room, threads])
     builder.ret_void()
 
 
-def _share(made: Any, machine: Machine, dtype: str, panels: Any) -> Any:
-    """What one thread does: its even share of the panels."""
-    function = ir.Function(made, ir.FunctionType(ir.VoidType(), [POINTER]), f"share_{dtype}")
+def in_parallel(made: Any, name: str, count: Any, share: Any, parallel: bool) -> Any:
+    """A function name(arguments, threads) that shares `count(builder, arguments)` units of work out evenly: each thread
+    does `share(builder, arguments, first, last)`."""
+    signature = ir.FunctionType(VOID, [POINTER])
+    part = ir.Function(made, signature, f"{name}_part")
+    part.linkage = "internal"
+    builder = ir.IRBuilder(part.append_basic_block("entry"))
+    total = count(builder, part.args[0])
+    first, last = number(0), total
+    if parallel:
+        ask = ir.FunctionType(INT, [])
+        thread = builder.zext(builder.call(declared(made, "omp_get_thread_num", ask), []), LONG)
+        team = builder.zext(builder.call(declared(made, "omp_get_num_threads", ask), []), LONG)
+        first = builder.udiv(builder.mul(total, thread), team)
+        last = builder.udiv(builder.mul(total, builder.add(thread, number(1))), team)
+    with builder.if_then(builder.icmp_unsigned("<", first, last)):
+        share(builder, part.args[0], first, last)
+    builder.ret_void()
+    function = ir.Function(made, ir.FunctionType(VOID, [POINTER, INT]), name)
     function.linkage = "internal"
     builder = ir.IRBuilder(function.append_basic_block("entry"))
-    places = [at_offset(builder, function.args[0], LONG, number(at)) for at in range(len(TYPES))]
-    arguments = [builder.load(place, typ=kind, align=8) for place, kind in zip(places, TYPES, strict=True)]
-    count_of = ir.FunctionType(INT, [])
-    thread = builder.zext(builder.call(declared(made, "omp_get_thread_num", count_of), []), LONG)
-    team = builder.zext(builder.call(declared(made, "omp_get_num_threads", count_of), []), LONG)
-    count = builder.udiv(arguments[-1], number(machine.panel))
-    first = builder.udiv(builder.mul(count, thread), team)
-    last = builder.udiv(builder.mul(count, builder.add(thread, number(1))), team)
-    with builder.if_then(builder.icmp_unsigned("<", first, last)):
-        builder.call(panels, [*arguments, first, last])
+    arguments, threads = function.args
+    if parallel:
+        team_call = ir.FunctionType(VOID, [POINTER, POINTER, INT, INT])
+        builder.call(declared(made, "GOMP_parallel", team_call), [part, arguments, threads, ir.Constant(INT, 0)])
+    else:
+        builder.call(part, [arguments])
     builder.ret_void()
     return function
 

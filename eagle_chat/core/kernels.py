@@ -84,6 +84,7 @@ class Kernels:
         self._products = {dtype: self._function(f"product_{name}", *product) for dtype, name in DTYPES.items()}
         self._norm = self._function("norm", *[pointer] * 3, size, size, ctypes.c_float)
         self._gated = self._function("gated", pointer, pointer, size, size)
+        self._layers = {dtype: self._function(f"layer_{name}", pointer) for dtype, name in DTYPES.items()}
         self._rotate = self._function("rotate", *[pointer] * 3, *[size] * 4)
 
     def _function(self, name: str, *arguments: Any) -> Any:
@@ -135,6 +136,10 @@ class Kernels:
         rows, size = x.shape[0], x.shape[2]
         self._rotate(x.data_ptr(), cos.data_ptr(), sin.data_ptr(), rows, x.shape[1] * size, heads, size // 2)
 
+    def layer(self, dtype: torch.dtype) -> Any:
+        """A whole layer with weights of `dtype`, which takes the address of what `kernel_layer.LAYER` names."""
+        return self._layers[dtype]
+
     def fits(self, size: int) -> bool:
         """Whether so many numbers are whole vectors."""
         return size > 0 and size % self.machine.lanes == 0
@@ -144,12 +149,13 @@ def code(machine: Machine, parallel: bool) -> str:
     """All functions in LLVM's intermediate code. `parallel`: products are shared among the threads of OpenMP."""
     from llvmlite import ir
 
-    from eagle_chat.core import kernel_ir, kernel_parts
+    from eagle_chat.core import kernel_ir, kernel_layer, kernel_parts
 
     made = ir.Module("kernels")
     made.triple = ""
     kernel_ir.add_products(made, machine, list(DTYPES.values()), parallel)
     kernel_parts.add_parts(made, machine.lanes)
+    kernel_layer.add_layer(made, machine, list(DTYPES.values()), parallel)
     return str(made)
 
 
