@@ -66,15 +66,15 @@ def make_target(architecture: str = "llama", attention: str = "sdpa", seed: int 
 def head_files(kind: str, target: Target, seed: int = 1, draft_vocab: int = VOCAB, **config: Any) -> Checkpoint:
     """A random head in the published layout."""
     generator = torch.Generator().manual_seed(seed)
-    hidden, width = target.hidden_size, 64
+    hidden, width, size = target.hidden_size, 64, config.get("head_dim", 8)
     prefix = "midlayer." if kind == "eagle3" else "layers.0."
     inputs = 2 * hidden if kind == "eagle3" else hidden
     shapes = {
         "fc.weight": (hidden, (3 if kind == "eagle3" else 2) * hidden),
-        f"{prefix}self_attn.q_proj.weight": (32, inputs),
-        f"{prefix}self_attn.k_proj.weight": (16, inputs),
-        f"{prefix}self_attn.v_proj.weight": (16, inputs),
-        f"{prefix}self_attn.o_proj.weight": (hidden, 32),
+        f"{prefix}self_attn.q_proj.weight": (4 * size, inputs),
+        f"{prefix}self_attn.k_proj.weight": (2 * size, inputs),
+        f"{prefix}self_attn.v_proj.weight": (2 * size, inputs),
+        f"{prefix}self_attn.o_proj.weight": (hidden, 4 * size),
         f"{prefix}mlp.gate_proj.weight": (width, hidden),
         f"{prefix}mlp.up_proj.weight": (width, hidden),
         f"{prefix}mlp.down_proj.weight": (hidden, width),

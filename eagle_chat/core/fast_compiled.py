@@ -69,6 +69,8 @@ class CompiledLayers:
         if first.dtype is not torch.float32 or first.shape[0] != 1:
             return None
         capacity, length = first.shape[2], cache.filled + rows
+        if length > capacity:
+            return None
         states = torch.empty(len(self._layers) + 1, rows, width)
         states[0] = hidden
         inputs = inputs.contiguous()

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from eagle_chat.core.cache import TreeCache
+from eagle_chat.core.fast_compiled import CompiledLayers
 from eagle_chat.core.fast_layers import FastLayer, Norm, Rotation, folded_mask
 from eagle_chat.core.fast_plan import Planner
 from eagle_chat.core.fast_target import DTYPES
@@ -46,19 +47,25 @@ class FastHead:
             self.fc = fused([head.fc], planner)
             self.lm_head = fused([lm_head], planner) if lm_head is not None else None
             self.layers = [_layer(layer, planner) for layer in layers]
+        self._compiled = CompiledLayers.of(self.layers)
 
     def rotation(self, rotary: Any, like: Tensor, positions: Tensor) -> Rotation:
         """RoPE of M rows at `positions` [M]."""
         return Rotation.of(rotary, like, positions)
 
-    def mask(self, mask: Tensor | None) -> Tensor | None:
-        """A mask [1, 1, M, L] as the layers take it."""
-        return folded_mask(mask, self.layers[0].group)
-
-    def run(self, hidden: Tensor, rotation: Rotation, mask: Tensor | None, cache: TreeCache) -> Tensor:
-        """All layers in their order on hidden states [M, H]."""
-        for layer, entry in zip(self.layers, cache.tree_layers, strict=True):
-            hidden = layer(hidden, rotation, entry, mask)
+    def run(
+        self, inputs: Tensor, residual: Tensor, rotation: Rotation, mask: Tensor | None, cache: TreeCache
+    ) -> Tensor:
+        """All layers in their order, to hidden states [M, H]. `inputs` [M, any]: what the first one's attention reads,
+        its own norm, if it has one, still to be applied; `residual` [M, H]. `mask` [1, 1, M, L]."""
+        if self._compiled is not None:
+            states = self._compiled.run(inputs, residual, rotation, [mask] * len(self.layers), cache)
+            if states is not None:
+                return states[-1]
+        folded = folded_mask(mask, self.layers[0].group)
+        hidden = residual
+        for at, (layer, entry) in enumerate(zip(self.layers, cache.tree_layers, strict=True)):
+            hidden = layer.run(layer.normed(inputs if at == 0 else hidden), hidden, rotation, entry, folded)
         return hidden
 
 
@@ -71,6 +78,6 @@ def _layer(layer: Any, planner: Planner) -> FastLayer:
         fused([mlp.down_proj], planner),
     ]
     first = getattr(layer, "input_layernorm", None)
-    # The first layer of an `eagle` head has an identity there: its input is taken as it is.
-    before = Norm(first) if hasattr(first, "weight") else None
+    # The first layer of an `eagle` head has an identity there, and an `eagle3` head norms both parts by itself.
+    before = Norm(first) if hasattr(first, "weight") and not hasattr(layer, "hidden_norm") else None
     return FastLayer(attention, matrices, (before, Norm(layer.post_attention_layernorm)))

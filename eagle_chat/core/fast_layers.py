@@ -160,8 +160,11 @@ class FastLayer:
 
     def __call__(self, x: Tensor, rotation: Rotation, cache: TreeCacheLayer, mask: Tensor | None) -> Tensor:
         """Hidden states [M, H] to [M, H]; their keys and values are staged in `cache`."""
-        normed = x if self._input_norm is None else self._input_norm(x)
-        return self.run(normed, x, rotation, cache, mask)
+        return self.run(self.normed(x), x, rotation, cache, mask)
+
+    def normed(self, x: Tensor) -> Tensor:
+        """The attention's input of hidden states."""
+        return x if self._input_norm is None else self._input_norm(x)
 
     def run(
         self, normed: Tensor, residual: Tensor, rotation: Rotation, cache: TreeCacheLayer, mask: Tensor | None

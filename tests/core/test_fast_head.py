@@ -8,8 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from eagle_chat.core import masks
+from eagle_chat.core import fast_plan, masks
+from eagle_chat.core.fast_linear import Plan
 from eagle_chat.core.heads.base import DraftHead
+from eagle_chat.core.kernels import kernels
 from tests import tiny
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -36,18 +38,25 @@ def run(head: DraftHead) -> list[Tensor]:
     return [*results, *(head.logits(result) for result in results)]
 
 
+@pytest.mark.parametrize("size", [8, 64])
 @pytest.mark.parametrize("name", VARIANTS)
-def test_the_same_as_the_layers_of_transformers(name: str) -> None:
+def test_the_same_as_the_layers_of_transformers(name: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Heads of 8 numbers layer by layer in torch, those of 64 compiled as a whole where this processor can."""
+    if size == 64 and kernels() is not None:
+        monkeypatch.setattr(fast_plan.Planner, "plan", lambda *_: Plan("panels", "panels"))
     kind, config = VARIANTS[name]
+    config = config if size == 8 else config | {"head_dim": size}
     head = tiny.make_head(kind, tiny.make_target("llama"), **config)
     with torch.no_grad():
         assert head.fast_path() is None
         expected = run(head)
     with torch.inference_mode():
-        assert head.fast_path() is not None
+        fast = head.fast_path()
+        assert fast is not None
+        assert (fast._compiled is not None) == (size == 64 and kernels() is not None)
         found = run(head)
     for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=5e-5 * max(1.0, float(other.abs().max())))
 
 
 @pytest.mark.parametrize("kind", ["eagle", "eagle3"])

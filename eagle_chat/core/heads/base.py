@@ -107,7 +107,7 @@ class DraftHead(nn.Module):
             mask = masks.additive(masks.tree_visibility(among_new, positions, cache.length), dtype)
         if fast is not None:
             rotation = fast.rotation(self.rotary, hidden, positions)
-            result = self.run_fast(fast, embedded, hidden, rotation, fast.mask(mask), cache)
+            result = self.run_fast(fast, embedded, hidden, rotation, mask, cache)
             cache.stage(tokens.shape[0])
             return result
         output = self.run_layers(

@@ -62,7 +62,8 @@ class EagleHead(DraftHead):
         cache: TreeCache,
     ) -> Tensor:
         """See `DraftHead.run_fast`."""
-        return fast.run(fast.fc(torch.cat((embedded, hidden), dim=-1)), rotation, mask, cache)
+        start = fast.fc(torch.cat((embedded, hidden), dim=-1))
+        return fast.run(start, start, rotation, mask, cache)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """The target's LM head on predicted features, or the part of it that `trimming` chose."""

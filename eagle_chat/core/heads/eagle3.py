@@ -93,7 +93,7 @@ class Eagle3Head(DraftHead):
         normed = hidden_norm(hidden)
         both = torch.cat((embedding_norm(embedded), normed), dim=-1)
         residual = normed if self.spec.norm_before_residual else hidden
-        output = fast.layers[0].run(both, residual, rotation, cache.tree_layers[0], mask)
+        output = fast.run(both, residual, rotation, mask, cache)
         return output_norm(output) if self.spec.norm_output else output
 
     def logits(self, hidden: Tensor) -> Tensor:
