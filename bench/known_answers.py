@@ -14,23 +14,18 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import Tensor
+from recorded import Recorded, replaying
 
 from eagle_chat import SamplingConfig, TreeConfig, load_engine
-from eagle_chat.core.cache import TreeCache
 from eagle_chat.core.engine import Engine
 from eagle_chat.core.metrics import Metrics
-from eagle_chat.core.target import Target, TargetOutput
 from eagle_chat.training.decode import Request, continue_all
 from eagle_chat.training.features import run_target
 
 BATCH = 40
-CERTAIN = 100.0
 TREES = {
     "chain of 3": TreeConfig("chain", depth=3),
     "N=8, depth 3, top_k 3": TreeConfig("dynamic", depth=3, top_k=3, total_tokens=8),
@@ -38,38 +33,6 @@ TREES = {
     "N=24, depth 5, top_k 6": TreeConfig("dynamic", depth=5, top_k=6, total_tokens=24),
     "N=60, depth 6, top_k 10": TreeConfig("dynamic", depth=6, top_k=10, total_tokens=60),
 }
-
-
-class KnownAnswer:
-    """Stands where the target stood: on the one text it knows, it gives the features and the best token of a
-    position. What it says of tokens that are not in that text is never looked at."""
-
-    def __init__(self, target: Target, text: Sequence[int], taps: Sequence[int]) -> None:
-        self._target = target
-        self._text = torch.tensor(list(text))
-        nothing = torch.zeros(1, len(text), dtype=torch.bool)
-        self._features = run_target(target, self._text[None], nothing, taps).features[0]
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._target, name)
-
-    def forward(
-        self,
-        tokens: Tensor,
-        positions: Tensor,
-        among_new: Tensor,
-        cache: TreeCache,
-        taps: tuple[int, ...] = (),
-        last_only: bool = False,
-    ) -> TargetOutput:
-        """See `Target.forward`."""
-        cache.stage(tokens.shape[0])
-        places = positions.clamp(max=self._text.shape[0] - 1)
-        asked = places[-1:] if last_only else places
-        following = self._text[(asked + 1).clamp(max=self._text.shape[0] - 1)]
-        logits = torch.zeros(asked.shape[0], self._target.vocab_size)
-        logits.scatter_(1, following[:, None], CERTAIN)
-        return TargetOutput(logits, self._features[places] if taps else None)
 
 
 def answers(engine: Engine, prompts: list[list[int]], tokens: int) -> list[list[int]]:
@@ -89,15 +52,21 @@ def measure(
     engine: Engine, prompts: list[list[int]], known: list[list[int]] | None, tree: TreeConfig, tokens: int
 ) -> Metrics:
     """τ over the questions: live, or with answers that are known."""
-    metrics, target = Metrics(), engine.target
-    assert engine.head is not None
+    metrics = Metrics()
     for at, prompt in enumerate(prompts):
-        if known is not None:
-            engine.target = KnownAnswer(target, [*prompt, *known[at]], engine.head.spec.taps)  # type: ignore[assignment]
-        for event in engine.stream(prompt, sampling=SamplingConfig(max_new_tokens=tokens), tree=tree):
+        asked = engine if known is None else replaying(engine, read(engine, prompt, known[at]))
+        for event in asked.stream(prompt, sampling=SamplingConfig(max_new_tokens=tokens), tree=tree):
             metrics.add(event)
-        engine.target = target
     return metrics
+
+
+def read(engine: Engine, prompt: list[int], answer: list[int]) -> Recorded:
+    """The answer with the target's features of it."""
+    assert engine.head is not None
+    text = torch.tensor([*prompt, *answer])
+    nothing = torch.zeros(1, len(text), dtype=torch.bool)
+    found = run_target(engine.target, text[None], nothing, engine.head.spec.taps).features[0]
+    return Recorded("", prompt, answer, found, seed=0)
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ target that gives the recorded features, and for each position the recorded toke
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +22,7 @@ from eagle_chat.core import masks, sampling
 from eagle_chat.core.cache import TreeCache
 from eagle_chat.core.config import SamplingConfig
 from eagle_chat.core.engine import CostsOf, Engine
+from eagle_chat.core.files import PUBLIC, write_atomic
 from eagle_chat.core.target import TargetOutput, cache_keyword
 
 
@@ -90,7 +92,9 @@ def recorded(path: Path, engine: Engine, questions: list[Question], temperature:
         with torch.serialization.safe_globals([Recorded]):
             return list(torch.load(path))
     answers = record(engine, questions, temperature, tokens)
-    torch.save(answers, path)
+    buffer = io.BytesIO()
+    torch.save(answers, buffer)
+    write_atomic(path, buffer.getvalue(), PUBLIC)
     return answers
 
 

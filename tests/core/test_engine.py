@@ -71,7 +71,7 @@ def test_cache_after_every_shape_of_tree(depth: int, top_k: int, total: int) -> 
     tree = TreeConfig("dynamic", depth, top_k, total)
     for event in engine.stream(PROMPT, sampling=tiny.GREEDY64, tree=tree, state=state):
         if isinstance(event, Committed) and event.cycle in (1, 3):
-            torch.testing.assert_close(logits_from_state(state), fresh_logits(state.tokens), rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(logits_from_state(state), fresh_logits(state.tokens), rtol=1e-4, atol=1e-4)
         if isinstance(event, Committed) and event.cycle == 3:
             break
     assert state.tokens[len(PROMPT) :] == greedy()[: len(state.tokens) - len(PROMPT)]
