@@ -15,7 +15,7 @@ from torch import Tensor
 from eagle_chat.core.cache import TreeCache
 from eagle_chat.core.fast_layers import FOLDED_ROWS, FastLayer, Rotation
 from eagle_chat.core.fast_linear import Panels
-from eagle_chat.core.kernel_layer import LAYER, UNROLLED
+from eagle_chat.core.kernel_machine import LAYER, UNROLLED
 from eagle_chat.core.kernels import Kernels, kernels
 
 PLACE = {name: at for at, name in enumerate(LAYER)}

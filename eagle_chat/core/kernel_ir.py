@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from llvmlite import ir
 
-if TYPE_CHECKING:
-    from eagle_chat.core.kernels import Machine
+from eagle_chat.core.kernel_machine import Machine
 
 FLOAT, BYTE, SHORT, INT, LONG = ir.FloatType(), ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64)
 POINTER, VOID = ir.PointerType(), ir.VoidType()

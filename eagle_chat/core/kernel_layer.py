@@ -6,7 +6,7 @@ head is one unit of work, which goes through the keys, the softmax and the value
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from llvmlite import ir
 
@@ -22,26 +22,13 @@ from eagle_chat.core.kernel_ir import (
     in_parallel,
     number,
 )
+from eagle_chat.core.kernel_machine import LAYER, UNROLLED, Machine
 from eagle_chat.core.kernel_parts import exponential, load, same, store
 
-if TYPE_CHECKING:
-    from eagle_chat.core.kernels import Machine
-
-UNROLLED = 4
-"""Vectors of a head that are summed at a time; its size is a multiple of so many."""
 ATTENTION = (
     "qkv", "keys", "values", "mask", "scores", "attended", "rows", "heads", "group", "size", "capacity", "length",
     "stride", "scale",
 )  # fmt: skip
-LAYER = (
-    "input", "x", "y", "cos", "sin", "mask", "keys", "values",
-    "scores", "normed", "qkv", "attended", "hidden", "both", "inner",
-    "rows", "start", "capacity", "threads",
-    "input_norm", "qkv_weight", "qkv_bias", "out_weight", "out_bias", "mlp_norm", "up_weight", "up_bias", "down_weight",
-    "down_bias", "depth", "hidden_size", "heads", "kv_heads", "head_size", "inner_size", "epsilon", "scale",
-)  # fmt: skip
-"""Numbers of 64 bits that the layer is called with. `input` [rows, depth] is normed where there is an `input_norm`, and
-`x` [rows, hidden size] is the residual; `epsilon` and `scale` are the bits of a float32."""
 POINTERS = {*LAYER[:15], *LAYER[19:29]}
 
 

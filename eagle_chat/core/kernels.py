@@ -4,7 +4,7 @@ A draft tree pays where checking eight tokens costs little more than one. The li
 rows or for one: without instructions for bfloat16 they take six times as long for eight rows as for one. Here a weight
 is read once for all rows, as bfloat16 or float32, and is widened to float32 in a register.
 
-The weight [N, K] lies in panels of `PANEL` outputs, [N / PANEL, K, PANEL]. A block of rows keeps its sums in registers
+The weight [N, K] lies in panels of some outputs, [N / panel, K, panel]. A block of rows keeps its sums in registers
 while it goes through a panel. Every sum runs over K in order, so a row's result does not depend on the rows beside it.
 """
 
@@ -12,37 +12,15 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from eagle_chat.core.kernel_machine import Machine
+
 DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16"}
-
-
-@dataclass(frozen=True)
-class Machine:
-    """What the kernels are shaped by: numbers in a vector register, and how many such registers there are."""
-
-    lanes: int
-    registers: int
-
-    @property
-    def vectors(self) -> int:
-        """Registers of a panel: two, or four where they are short."""
-        return 4 if self.lanes == 4 else 2
-
-    @property
-    def panel(self) -> int:
-        """Outputs of a panel."""
-        return self.lanes * self.vectors
-
-    @property
-    def rows(self) -> int:
-        """Most rows of a block: their sums, the weights and one broadcast input must fit in the registers."""
-        return (self.registers - 1 - self.vectors) // self.vectors
 
 
 def describe(architecture: str, features: dict[str, bool]) -> Machine | None:
@@ -61,24 +39,10 @@ class Kernels:
 
     def __init__(self, machine: Machine) -> None:
         """Any exception of LLVM where it has no code generator for this processor."""
-        from llvmlite import binding
+        from eagle_chat.core import kernel_code
 
         self.machine = machine
-        binding.initialize_native_target()
-        binding.initialize_native_asmprinter()
-        parallel = _openmp()
-        for name, address in parallel.items():
-            binding.add_symbol(name, address)
-        target = binding.Target.from_default_triple().create_target_machine(
-            cpu=binding.get_host_cpu_name(), features=binding.get_host_cpu_features().flatten(), opt=3
-        )
-        module = binding.parse_assembly(code(machine, bool(parallel)))
-        module.verify()
-        options = binding.create_pipeline_tuning_options(speed_level=3)
-        passes = binding.create_pass_builder(target, options)
-        passes.getModulePassManager().run(module, passes)
-        self._engine = binding.create_mcjit_compiler(module, target)  # owns the code
-        self._engine.finalize_object()
+        self._engine = kernel_code.load(machine, _openmp())  # owns the code
         pointer, size = ctypes.c_void_p, ctypes.c_int64
         product = [pointer] * 5 + [size] * 3 + [ctypes.c_int32]
         self._products = {dtype: self._function(f"product_{name}", *product) for dtype, name in DTYPES.items()}
@@ -137,26 +101,12 @@ class Kernels:
         self._rotate(x.data_ptr(), cos.data_ptr(), sin.data_ptr(), rows, x.shape[1] * size, heads, size // 2)
 
     def layer(self, dtype: torch.dtype) -> Any:
-        """A whole layer with weights of `dtype`, which takes the address of what `kernel_layer.LAYER` names."""
+        """A whole layer with weights of `dtype`, which takes the address of what `kernel_machine.LAYER` names."""
         return self._layers[dtype]
 
     def fits(self, size: int) -> bool:
         """Whether so many numbers are whole vectors."""
         return size > 0 and size % self.machine.lanes == 0
-
-
-def code(machine: Machine, parallel: bool) -> str:
-    """All functions in LLVM's intermediate code. `parallel`: products are shared among the threads of OpenMP."""
-    from llvmlite import ir
-
-    from eagle_chat.core import kernel_ir, kernel_layer, kernel_parts
-
-    made = ir.Module("kernels")
-    made.triple = ""
-    kernel_ir.add_products(made, machine, list(DTYPES.values()), parallel)
-    kernel_parts.add_parts(made, machine.lanes)
-    kernel_layer.add_layer(made, machine, list(DTYPES.values()), parallel)
-    return str(made)
 
 
 def unpack(panels: Tensor) -> Tensor:
@@ -166,7 +116,7 @@ def unpack(panels: Tensor) -> Tensor:
 
 @functools.cache
 def kernels() -> Kernels | None:
-    """The kernels of this processor, compiled at the first call (half a second); None where there are none."""
+    """The kernels of this processor, compiled at the first call on this machine; None where there are none."""
     try:
         from llvmlite import binding
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
-from eagle_chat.core import kernels
-from eagle_chat.core.kernels import Kernels, Machine, describe
+from eagle_chat.core import kernel_code, kernels
+from eagle_chat.core.kernel_machine import Machine
+from eagle_chat.core.kernels import Kernels, describe
 
 MACHINES = {
     "AVX-512": ("x86_64", {"avx512f": True, "avx2": True, "fma": True}, Machine(16, 32)),
@@ -83,7 +86,7 @@ def test_the_code_is_valid_for_every_machine(machine: Machine, parallel: bool) -
     from llvmlite import binding
 
     binding.initialize_native_target()
-    module = binding.parse_assembly(kernels.code(machine, parallel))
+    module = binding.parse_assembly(kernel_code.code(machine, parallel))
     module.verify()
     assert {"product_f32", "product_bf16"} <= {function.name for function in module.functions}
 
@@ -117,3 +120,27 @@ def test_the_rotation(compiled: Kernels) -> None:
     expected = torch.cat(((x * cos[:, None] + turned * sin[:, None])[:, :4], x[:, 4:]), dim=1)
     compiled.rotate(x, 4, cos, torch.cat((-sin[:, :16], sin[:, 16:]), dim=-1))
     torch.testing.assert_close(x, expected)
+
+
+def test_compiled_code_is_kept_and_damage_is_noticed(
+    compiled: Kernels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EAGLE_CHAT_CACHE", str(tmp_path))
+    made: list[bytes] = []
+    really = kernel_code._compile
+    monkeypatch.setattr(kernel_code, "_compile", lambda *inputs: made.append(really(*inputs)) or made[-1])
+    x, weight = torch.randn(3, 8), torch.randn(64, 8)
+    for again in (False, True, True):
+        kept = Kernels(compiled.machine)
+        panels = kept.pack(weight)
+        assert panels is not None
+        torch.testing.assert_close(kept.product(x, panels), x @ weight.t())
+        (path,) = (tmp_path / "kernels").iterdir()
+        assert len(made) == 1, again
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    for damaged in (bytes(content), content[: len(content) // 2], b""):
+        path.write_bytes(damaged)
+        Kernels(compiled.machine)
+        assert path.read_bytes()[kernel_code.DIGEST :] == made[-1]
+    assert len(made) == 4
