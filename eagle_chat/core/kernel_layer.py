@@ -1,7 +1,7 @@
 """LLVM's intermediate code of a whole decoder layer of the Llama kind, for a handful of rows.
 
-It calls the products of `kernel_ir` and the parts of `kernel_parts`, and has an attention of its own: a row's query
-head is one unit of work, which goes through the keys, the softmax and the values by itself.
+It calls the products of `kernel_products` and the parts of `kernel_parts`, and has an attention of its own: the query
+head of a row is one unit of work, which goes through the keys, the softmax and the values by itself.
 """
 
 from __future__ import annotations
