@@ -28,8 +28,8 @@ def head_folder(name: str, revision: str | None = None) -> Path:
     known = registry.find_head(name)
     if known is not None and known.host == "modelscope":
         raise UserError(
-            f"a head on the hub expected, found {name}, which is on modelscope.cn: fetch it by `modelscope download --model "
-            f"{name} --local_dir FOLDER` (pip install modelscope), then give --draft FOLDER"
+            f"a head on the hub expected, found {name}, which is on modelscope.cn: fetch it by `modelscope download "
+            f"--model {name} --local_dir FOLDER` (pip install modelscope), then give --draft FOLDER"
         )
     return _fetch("head", name, revision, list(HEAD_FILES))
 

@@ -18,8 +18,8 @@ from eagle_chat.core.errors import UserError
 class Head:
     """A published head. `repo`: a hub id or `asset:PATH`. `method`: "eagle" or "eagle3". `official`: of the EAGLE
     authors. `parameters`: in billions, None where not known. `tree`: its defaults on an accelerator. `host`: "hub" or
-    "modelscope", from where nothing is fetched here. `tau`: what was measured with the default tree of its usual device,
-    where somebody did."""
+    "modelscope", from where nothing is fetched here. `tau`: what was measured with the default tree of its usual
+    device, where somebody did."""
 
     repo: str
     method: str
