@@ -21,6 +21,7 @@ from eagle_chat.bench.prompts import Question
 from eagle_chat.core import masks, sampling
 from eagle_chat.core.cache import TreeCache
 from eagle_chat.core.config import SamplingConfig
+from eagle_chat.core.detokenizer import Detokenizer
 from eagle_chat.core.engine import CostsOf, Engine
 from eagle_chat.core.files import PUBLIC, write_atomic
 from eagle_chat.core.target import TargetOutput, cache_keyword
@@ -131,6 +132,9 @@ class ReplayTarget:
 
 def replaying(engine: Engine, answer: Recorded, costs: CostsOf | None = None) -> Engine:
     """An engine that goes through the answer again with the real head."""
-    chat: Any = SimpleNamespace(stop_ids=engine.chat.stop_ids, decode=lambda _: "", token_text=str, text=str)
+    silent: Any = SimpleNamespace(decode=lambda _: "")
+    chat: Any = SimpleNamespace(
+        stop_ids=engine.chat.stop_ids, detokenizer=lambda _: Detokenizer(silent), token_text=str, text=str
+    )
     target: Any = ReplayTarget(engine.target, answer)
     return Engine(target, chat, engine.head, engine.head_name, engine.defaults, costs=costs)

@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM
 
 from eagle_chat.core.cache import TreeCache
 from eagle_chat.core.config import SamplingConfig, TreeConfig
+from eagle_chat.core.detokenizer import Detokenizer
 from eagle_chat.core.engine import Engine
 from eagle_chat.core.events import Committed, Event, Finished
 from eagle_chat.core.heads.base import DraftHead
@@ -157,6 +158,9 @@ class TinyChat:
         return "".join(f"t{token} " for token in token_ids)
 
     text = decode
+
+    def detokenizer(self, prompt: Sequence[int] = ()) -> Detokenizer:
+        return Detokenizer(self)
 
     def token_text(self, token_id: int) -> str:
         return f"t{token_id} "

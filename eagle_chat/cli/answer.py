@@ -14,7 +14,6 @@ from eagle_chat.cli.options import Settings
 from eagle_chat.cli.text import Cleaner, say
 from eagle_chat.core.events import Committed, Event, Finished, Started
 from eagle_chat.core.metrics import Metrics
-from eagle_chat.core.thinking import ends_inside
 from eagle_chat.serving.config import check_installed
 
 if TYPE_CHECKING:
@@ -143,7 +142,7 @@ class Session:
         if not ids:
             return hiding(show, chat.opens_thinking)
         # An answer that goes on: inside its reasoning, or past it.
-        return hiding(show, True) if ends_inside(chat.text(ids)) else show
+        return hiding(show, True) if chat.ends_thinking(ids) else show
 
     def load(self, config: LoadConfig) -> None:
         """Take another engine; the present one stays where that fails."""

@@ -18,8 +18,7 @@ from eagle_chat.core.registry import Entry, Head
 PULL = "pull"
 LEGEND = (
     "official: a head of the EAGLE authors, only its figures compare with the papers'; community: by others; project: "
-    "made here. ?: this id could not be looked up when the table was written. here: what of it is on this machine. "
-    "With one name: all that is known of it."
+    "made here. here: what of it is on this machine. With one name: all that is known of it."
 )
 
 
@@ -72,7 +71,7 @@ def table(found: Sequence[Entry], ascii_only: bool, width: int) -> Iterator[str]
     for entry in found:
         for head in entry.heads:
             here = "+".join(name for name, repo in (("target", entry.target), ("head", head.repo)) if cached(repo))
-            repo = head.repo.removeprefix(ASSET) + ("  ?" if head.unsure else "")
+            repo = head.repo.removeprefix(ASSET) + _elsewhere(head)
             rows.append((entry.alias, head.method, _size(head) or "-", _maker(head), here or "-", repo))
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
     for row in rows:
@@ -85,10 +84,10 @@ def details(entry: Entry) -> Iterator[str]:
     yield f"{entry.alias}: {entry.about}"
     if entry.names:
         yield f"  also called  {', '.join(entry.names)}"
-    yield f"  target       {entry.target}{_doubt(entry)} ({_here(entry.target)})"
+    yield f"  target       {entry.target} ({_here(entry.target)})"
     for head in entry.heads:
         facts = ", ".join(filter(None, (head.method, _maker(head), _size(head))))
-        yield f"  head         {head.repo.removeprefix(ASSET)}{_doubt(head)} ({facts}; {_here(head.repo)})"
+        yield f"  head         {head.repo.removeprefix(ASSET)}{_elsewhere(head)} ({facts}; {_here(head.repo)})"
         if tree := head.tree_config():
             yield f"               depth {tree.depth}, top_k {tree.top_k}, {tree.total_tokens} nodes on an accelerator"
     yield f"  prompts      the tokenizer's own template ({entry.family})" + (
@@ -114,8 +113,8 @@ def _maker(head: Head) -> str:
     return "official" if head.official else "community"
 
 
-def _doubt(known: Entry | Head) -> str:
-    return " (id to be confirmed on the hub)" if known.unsure else ""
+def _elsewhere(head: Head) -> str:
+    return "" if head.host == "hub" else f" (on {head.host})"
 
 
 def _here(repo: str) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from eagle_chat.core import thinking as reasoning
+from eagle_chat.core.channels import ChannelDetokenizer, marks_of
+from eagle_chat.core.detokenizer import Detokenizer, PlainDecoder, TextSource
 from eagle_chat.core.errors import UserError
 from eagle_chat.core.templates import FAMILIES, FSCHAT_FAMILIES, Message, folded, fschat_prompt, jinja_source
 
@@ -34,6 +36,8 @@ class Chat:
                 f"a chat template expected in {tokenizer.name_or_path}, found none: give --template with a file or "
                 f"one of {', '.join(FAMILIES)}"
             )
+        self._plain = PlainDecoder(tokenizer)
+        self._channels = marks_of(tokenizer, self._source())
         self._switches = self._thinking_switches(thinking)
         self._folds_system = self._lacks_system_role()
         eos = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
@@ -71,6 +75,12 @@ class Chat:
         """Whether an answer begins inside the reasoning, because the prompt has opened it already."""
         return self.prompt([{"role": "user", "content": "a"}]).rstrip().endswith(reasoning.OPEN)
 
+    def ends_thinking(self, token_ids: Sequence[int]) -> bool:
+        """Whether a prompt or an answer ends inside a reasoning."""
+        if self._channels is not None:
+            return ChannelDetokenizer(self._plain, self._channels, token_ids).thinking
+        return reasoning.ends_inside(self.text(token_ids))
+
     def prompt(self, messages: Sequence[Message], answer_follows: bool = True) -> str:
         """The conversation as the target wants to read it, up to where its answer begins.
 
@@ -94,10 +104,13 @@ class Chat:
         return text
 
     def _told(self, message: Message) -> dict[str, str]:
-        """A message as the template wants it: reasoning apart where it asks for that. (Those that look for </think>
-        themselves get the whole text.)"""
+        """A message as the template wants it: reasoning apart where it asks for that, and left out where it has
+        channels. (Those that look for </think> themselves get the whole text.)"""
         told = {"role": message["role"], "content": message["content"]}
-        if message["role"] == "assistant" and "reasoning_content" in self._source():
+        if message["role"] == "assistant" and self._channels is not None:
+            unfinished = reasoning.ends_inside(message["content"])
+            told["content"] = "" if unfinished else reasoning.split(message["content"])[1]
+        elif message["role"] == "assistant" and "reasoning_content" in self._source():
             thought, told["content"] = reasoning.split(message["content"])
             if thought is not None:
                 told["reasoning_content"] = thought
@@ -135,7 +148,8 @@ class Chat:
         return [bos] if adds_bos and ids[:1] != [bos] else []
 
     def _end_markers(self) -> list[int]:
-        """The special token with which the template ends an assistant's turn, if there is one."""
+        """The special token with which the template ends an assistant's turn, if there is one. (With channels a turn is
+        several messages, and what ends one of them does not end the turn.)"""
         turn: list[Message] = [{"role": "user", "content": "a"}, {"role": "assistant", "content": _PROBE}]
         try:
             text = self.prompt(turn, answer_follows=False)
@@ -144,12 +158,22 @@ class Chat:
         after = text.rpartition(_PROBE)[2]
         ids = self.tokenizer(after.lstrip(), add_special_tokens=False)["input_ids"] if after.strip() else []
         special = set(self.tokenizer.all_special_ids) | set(self.tokenizer.added_tokens_decoder)
+        if self._channels is not None:
+            special.discard(self._channels.end)
         return ids[:1] if ids and ids[0] in special else []
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """Text for people: special tokens left out, spaces as they are."""
-        text: str = self.tokenizer.decode(list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        return text
+        """Text for people, of a whole answer: special tokens left out, spaces as they are, channels as reasoning."""
+        if self._channels is None:
+            return self._plain.decode(token_ids)
+        source = self.detokenizer()
+        return "".join([*map(source.feed, token_ids), source.flush()])
+
+    def detokenizer(self, prompt: Sequence[int] = ()) -> TextSource:
+        """What turns the tokens of an answer to `prompt` into text, one by one."""
+        if self._channels is None:
+            return Detokenizer(self._plain)
+        return ChannelDetokenizer(self._plain, self._channels, prompt)
 
     def text(self, token_ids: Sequence[int]) -> str:
         """Text as the target sees it, special tokens included."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 REPLACEMENT = "\ufffd"
 LONGEST_CHARACTER = 4
@@ -19,6 +19,29 @@ class Decoder(Protocol):
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Text of the tokens, special tokens left out, nothing cleaned up."""
+
+
+class PlainDecoder:
+    """A tokenizer's own decode: special tokens left out, spaces as they are."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """See `Decoder`."""
+        ids = list(token_ids)
+        text: str = self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return text
+
+
+class TextSource(Protocol):
+    """Text that grows with the tokens of one answer."""
+
+    def feed(self, token_id: int) -> str:
+        """Take one token; the text that became certain, perhaps none."""
+
+    def flush(self) -> str:
+        """What was held back, as it stands."""
 
 
 class Detokenizer:

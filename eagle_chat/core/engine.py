@@ -166,7 +166,8 @@ class _Run:
         """Everything after `Started`."""
         stop_ids = () if self.config.ignore_stop_ids else self.chat.stop_ids
         room = self.target.context_limit - len(prompt)
-        self.stopper = Stopper(self.chat, stop_ids, self.config.stop, self.config.max_new_tokens, room)
+        source = self.chat.detokenizer(prompt)
+        self.stopper = Stopper(source, stop_ids, self.config.stop, self.config.max_new_tokens, room)
         self.cycles, self.output_tokens = 0, 0
         self.reason = self.stopper.exhausted()
         try:

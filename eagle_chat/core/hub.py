@@ -6,12 +6,13 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from eagle_chat.core import registry
 from eagle_chat.core.assets import asset_path
 from eagle_chat.core.errors import UserError
 
 CONFIGS = ("*.json", "*.model", "*.jinja", "*.txt")
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
-HEAD_FILES = ("config.json", "*.safetensors", "pytorch_model.bin")
+HEAD_FILES = ("config.json", "*.safetensors", "pytorch_model*.bin", "*.index.json")
 ASSET, EMBEDDED = "asset:", "embedded:"
 
 
@@ -24,6 +25,12 @@ def head_folder(name: str, revision: str | None = None) -> Path:
         return path
     if name.count("/") != 1 or name.startswith((".", "/", "~")):
         raise UserError(f"a head's folder or hub id expected, found {name!r}: check --draft")
+    known = registry.find_head(name)
+    if known is not None and known.host == "modelscope":
+        raise UserError(
+            f"a head on the hub expected, found {name}, which is on modelscope.cn: fetch it by `modelscope download "
+            f"--model {name} --local_dir FOLDER` (pip install modelscope), then give --draft FOLDER"
+        )
     return _fetch("head", name, revision, list(HEAD_FILES))
 
 

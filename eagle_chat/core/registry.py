@@ -17,8 +17,8 @@ from eagle_chat.core.errors import UserError
 @dataclass(frozen=True)
 class Head:
     """A published head. `repo`: a hub id or `asset:PATH`. `method`: "eagle" or "eagle3". `official`: of the EAGLE
-    authors. `parameters`: in billions, None where not known. `tree`: its defaults on an accelerator. `unsure`: the id
-    could not be looked up when it was written down. `tau`: what was measured with the default tree of its usual
+    authors. `parameters`: in billions, None where not known. `tree`: its defaults on an accelerator. `host`: "hub" or
+    "modelscope", from where nothing is fetched here. `tau`: what was measured with the default tree of its usual
     device, where somebody did."""
 
     repo: str
@@ -27,7 +27,7 @@ class Head:
     parameters: float | None = None
     tree: Mapping[str, Any] = field(default_factory=dict)
     revision: str = "main"
-    unsure: bool = False
+    host: str = "hub"
     tau: float | None = None
 
     def tree_config(self) -> TreeConfig | None:
@@ -53,7 +53,6 @@ class Entry:
     thinks: bool = False
     remote_code: bool = False
     revision: str = "main"
-    unsure: bool = False
     about: str = ""
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from eagle_chat.core.detokenizer import Decoder, Detokenizer
+from eagle_chat.core.detokenizer import TextSource
 from eagle_chat.core.events import FinishReason
 
 
@@ -27,14 +27,15 @@ class Cut:
 class Stopper:
     """Watches one answer: stop ids, stop strings, token budget, context room.
 
-    `budget`: tokens the answer may have. `room`: tokens the context still holds. The stop token itself is kept (it is
-    part of the answer's tokens) and has no text; a stop string and what follows it is not shown.
+    `source`: gives the text of tokens. `budget`: tokens the answer may have. `room`: tokens the context still holds.
+    The stop token itself is kept (it is part of the answer's tokens) and has no text; a stop string and what follows it
+    is not shown.
     """
 
     def __init__(
-        self, decoder: Decoder, stop_ids: Iterable[int], stop_strings: Sequence[str], budget: int, room: int
+        self, source: TextSource, stop_ids: Iterable[int], stop_strings: Sequence[str], budget: int, room: int
     ) -> None:
-        self._detokenizer = Detokenizer(decoder)
+        self._source = source
         self._stop_ids = frozenset(stop_ids)
         self._stop_strings = tuple(stop_strings)
         self._left = min(budget, room)
@@ -58,7 +59,7 @@ class Stopper:
             self._left -= 1
             if token in self._stop_ids:
                 return Cut(count, (*pieces, self.flush()), "stop")
-            piece, stopped = self._visible(self._detokenizer.feed(token))
+            piece, stopped = self._visible(self._source.feed(token))
             pieces.append(piece)
             if stopped:
                 return Cut(count, tuple(pieces), "stop")
@@ -70,7 +71,7 @@ class Stopper:
         """The text still held back, at the end of the answer."""
         if self._silent:
             return ""
-        piece, stopped = self._visible(self._detokenizer.flush())
+        piece, stopped = self._visible(self._source.flush())
         if not stopped:
             piece += self._held
         self._held = ""

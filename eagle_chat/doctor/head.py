@@ -134,6 +134,8 @@ def explain(error: EagleChatError, checkpoint: Checkpoint, target: Target) -> tu
         return "draft vocabulary", _vocabulary_cause(tensors, target)
     if "taps" in message:
         return "taps", "the layers it reads are not in this target, which has fewer"
+    if "a matrix expected" in message:
+        return "tensors", "the file is damaged, or was exported wrongly"
     hidden, inputs = tensors["fc.weight"].shape
     if "another target" in message or "inputs" in message:
         per_feature = _feature_size(tensors)

@@ -26,8 +26,7 @@ def test_the_table_has_a_line_for_every_head(capsys: pytest.CaptureFixture[str])
     assert "official: a head of the EAGLE authors" in err
     row = next(line for line in lines if "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B" in line).split()
     assert row == ["llama-3.1-8b", "eagle3", "0.42B", "official", "-", "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B"]
-    doubtful = {line.split()[0] for line in lines if line.endswith("?")}
-    assert doubtful == {e.alias for e in registry.entries().values() if any(head.unsure for head in e.heads)}
+    assert [line.split()[0] for line in lines if line.endswith("(on modelscope)")] == ["minicpm4-8b"]
 
 
 @pytest.mark.parametrize(
@@ -58,7 +57,7 @@ def test_json_has_all_that_is_known(capsys: pytest.CaptureFixture[str]) -> None:
     assert (qwen["dtype"], qwen["avoid"], qwen["official"]) == ("bfloat16", ["float16"], True)
     assert qwen["heads"][0] == {
         "repo": "yuhuili/EAGLE-Qwen2-7B-Instruct", "method": "eagle", "official": True, "parameters": 0.26,
-        "tree": {"depth": 6, "top_k": 10, "total_tokens": 60}, "revision": "main", "unsure": False, "tau": None,
+        "tree": {"depth": 6, "top_k": 10, "total_tokens": 60}, "revision": "main", "host": "hub", "tau": None,
         "cached": False,
     }  # fmt: skip
     assert found["smollm2"]["heads"][0]["cached"] is True

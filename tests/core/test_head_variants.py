@@ -88,6 +88,32 @@ def test_missing_and_surplus_are_told_together() -> None:
         build_head(Checkpoint(files.config, tensors), TARGET)
 
 
+@pytest.mark.parametrize("kind", FLAGS)
+@pytest.mark.parametrize("shape", [(), (0, 8), (3, 4, 5), (7,)])
+def test_what_is_no_matrix_is_refused(kind: str, shape: tuple[int, ...]) -> None:
+    files = head_files(kind, TARGET)
+    for name in ("fc.weight", next(name for name in files.tensors if "k_proj" in name)):
+        damaged = Checkpoint(files.config, {**files.tensors, name: torch.zeros(shape)})
+        with pytest.raises(HeadMismatchError, match=f"a matrix expected in {name}"):
+            build_head(damaged, TARGET)
+
+
+@pytest.mark.parametrize("heads", [3, 5, 32, 64, 10**12])
+def test_attention_heads_that_do_not_go_with_the_rows(heads: int) -> None:
+    """32 rows of queries, 16 of keys: 32 heads of one number could not be rotated."""
+    with pytest.raises(HeadMismatchError, match=f"divides 32 rows of queries and 16 of keys expected .* {heads}"):
+        build_head(head_files("eagle3", TARGET, num_attention_heads=heads), TARGET)
+
+
+@pytest.mark.parametrize(
+    "scaling", [{"rope_type": "llama3"}, {"type": "linear", "factor": "b"}, {"rope_type": "longrope", "factor": 2.0}]
+)
+def test_incomplete_rope_is_refused(scaling: dict[str, Any]) -> None:
+    with pytest.raises(HeadMismatchError, match="complete parameters of RoPE expected") as caught:
+        build_head(head_files("eagle3", TARGET, rope_scaling=scaling), TARGET)
+    assert "\n" not in str(caught.value)
+
+
 # Several files.
 
 
@@ -95,20 +121,30 @@ def in_parts(folder: Path, names: tuple[str, str] = ("a.safetensors", "b.safeten
     files = head_files("eagle3", TARGET)
     weight_map = {name: names[index % 2] for index, name in enumerate(files.tensors)}
     (folder / "config.json").write_text(json.dumps(files.config))
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    whole = "model.safetensors" if names[0].endswith(".safetensors") else "pytorch_model.bin"
+    (folder / f"{whole}.index.json").write_text(json.dumps({"weight_map": weight_map}))
     for part in names:
         tensors = {name: files.tensors[name] for name, place in weight_map.items() if place == part}
-        save_file(tensors, folder / Path(part).name)
+        save = save_file if whole.endswith(".safetensors") else torch.save
+        save(tensors, folder / Path(part).name)
     return files
 
 
-def test_a_head_in_parts_is_read_whole(tmp_path: Path) -> None:
-    files = in_parts(tmp_path)
+@pytest.mark.parametrize("names", [("a.safetensors", "b.safetensors"), ("a.bin", "b.bin")])
+def test_a_head_in_parts_is_read_whole(tmp_path: Path, names: tuple[str, str]) -> None:
+    files = in_parts(tmp_path, names)
     read = read_checkpoint(tmp_path)
     assert set(read.tensors) == set(files.tensors)
     assert all(torch.equal(read.tensors[name], files.tensors[name]) for name in files.tensors)
-    (tmp_path / "b.safetensors").unlink()
+    (tmp_path / names[1]).unlink()
     with pytest.raises(UserError, match="cannot be read as plain tensors"):
+        read_checkpoint(tmp_path)
+
+
+def test_parts_that_hold_objects_are_not_run(tmp_path: Path) -> None:
+    in_parts(tmp_path, ("a.bin", "b.bin"))
+    torch.save({"fc.weight": Path()}, tmp_path / "b.bin")  # any object that is no tensor
+    with pytest.raises(UserError, match="it holds objects that are not tensors"):
         read_checkpoint(tmp_path)
 
 

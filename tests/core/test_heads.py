@@ -408,6 +408,27 @@ def test_a_missing_tensor_is_named(kind: str, name: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("size", [None, VOCAB])
+def test_a_head_without_an_lm_head_takes_the_targets(size: int | None) -> None:
+    files = head_files("eagle3", TARGET, draft_vocab_size=size)
+    rest = {key: value for key, value in files.tensors.items() if key != "lm_head.weight"}
+    head, notes = build_head(Checkpoint(files.config, rest), TARGET)
+    assert notes == ["the head's file has no LM head: the target's is used"]
+    whole = {**rest, "lm_head.weight": TARGET.model.get_output_embeddings().weight.detach()}
+    expected = build_head(Checkpoint(files.config, whole), TARGET)[0]
+    torch.testing.assert_close(logits_of(head), logits_of(expected))
+    with torch.inference_mode():  # there both take the fast path
+        torch.testing.assert_close(logits_of(head), logits_of(expected))
+
+
+@pytest.mark.parametrize("config", [{"draft_vocab_size": 20}, {"tie_word_embeddings": True}])
+def test_an_lm_head_that_was_lost_is_missed(config: dict[str, Any]) -> None:
+    files = head_files("eagle3", TARGET, **config)
+    rest = {key: value for key, value in files.tensors.items() if key != "lm_head.weight"}
+    with pytest.raises(HeadMismatchError, match=r"lacks lm_head\.weight"):
+        build_head(Checkpoint(files.config, rest), TARGET)
+
+
 @pytest.mark.parametrize(
     ("kind", "name"), [(kind, name) for kind in KINDS for name in head_files(kind, TARGET).tensors]
 )

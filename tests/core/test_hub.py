@@ -120,3 +120,12 @@ def test_a_head_that_is_no_id_is_not_asked_for(name: str, monkeypatch: pytest.Mo
     with pytest.raises(UserError, match="a head's folder or hub id expected"):
         hub.head_folder(name)
     assert calls == []
+
+
+def test_a_head_that_is_not_on_the_hub_says_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = fetching(monkeypatch, AssertionError("nothing is to be fetched"))
+    with pytest.raises(
+        UserError, match=r"modelscope\.cn: fetch it by `modelscope download --model linglingdan/.*--draft"
+    ):
+        hub.head_folder("linglingdan/Eagle3_for_MiniCPM4")
+    assert calls == []

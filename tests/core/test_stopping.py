@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eagle_chat.core.detokenizer import Detokenizer
 from eagle_chat.core.stopping import Cut, Stopper
 from tests.words import Plain, byte_fallback, byte_level
 
@@ -17,7 +18,7 @@ ANSWER = list(b"abcdefghij")
 def stopper(
     stop_ids: Sequence[int] = (), stop: Sequence[str] = (), budget: int = 99, room: int = 99, decoder: Plain = BYTES
 ) -> Stopper:
-    return Stopper(decoder, stop_ids, stop, budget, room)
+    return Stopper(Detokenizer(decoder), stop_ids, stop, budget, room)
 
 
 def told(cut: Cut) -> tuple[int, str, str | None]:
@@ -160,7 +161,7 @@ def test_one_token_may_hold_text_before_and_after_a_stop_string() -> None:
         def decode(self, token_ids: Sequence[int]) -> str:
             return "".join(words[token] for token in token_ids)
 
-    assert told(Stopper(Words(), (), ["END"], 9, 9).offer([0, 1, 0])) == (2, "a b ", "stop")
+    assert told(Stopper(Detokenizer(Words()), (), ["END"], 9, 9).offer([0, 1, 0])) == (2, "a b ", "stop")
 
 
 def test_nothing_is_shown_after_a_stop_string() -> None:
@@ -168,7 +169,7 @@ def test_nothing_is_shown_after_a_stop_string() -> None:
         def decode(self, token_ids: Sequence[int]) -> str:
             return "".join(["x", "END\ufffd"][token] for token in token_ids)
 
-    watch = Stopper(HalfCharacter(), (), ["END"], 9, 9)
+    watch = Stopper(Detokenizer(HalfCharacter()), (), ["END"], 9, 9)
     assert told(watch.offer([0, 1])) == (2, "x", "stop")
     assert watch.flush() == ""
 

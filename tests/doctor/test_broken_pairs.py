@@ -127,6 +127,20 @@ def test_a_head_for_a_target_of_another_size(pair: Pair, tmp_path: Path) -> None
         assert "hidden size 64, this one has 32" in finding.cause
 
 
+@pytest.mark.parametrize("name", ["fc.weight", "midlayer.self_attn.k_proj.weight"])
+def test_a_tensor_that_is_no_matrix(pair: Pair, name: str) -> None:
+    pair.change_tensors(pair.head, lambda tensors: tensors.update({name: torch.ones(3)}))
+    assert "damaged" in only(pair.files(), "tensors", code=3).cause
+
+
+def test_a_head_without_an_lm_head_is_noted(tmp_path: Path) -> None:
+    pair = Pair(tmp_path)
+    pair.change_tensors(pair.head, lambda tensors: tensors.pop("lm_head.weight"))
+    findings = pair.files()
+    assert grave(findings) == []
+    assert "the target's is used" in next(one.found for one in findings if one.check == "tensors")
+
+
 def test_taps_that_are_not_in_the_target(tmp_path: Path) -> None:
     pair = Pair(tmp_path, eagle_aux_hidden_state_layer_ids=[2, 16, 29])
     assert "fewer" in only(pair.files(), "taps", code=3).cause

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from eagle_chat.core.errors import HeadMismatchError
 from eagle_chat.core.heads.base import DraftHead
@@ -15,7 +16,14 @@ from eagle_chat.core.heads.eagle import EagleHead
 from eagle_chat.core.heads.eagle3 import Eagle3Head
 from eagle_chat.core.heads.files import TAP_IDS, Checkpoint, check_config, read_checkpoint
 from eagle_chat.core.heads.spec import HeadSpec, default_taps, rope_parameters
-from eagle_chat.core.heads.variants import check_flags, check_surplus, flag, lacking
+from eagle_chat.core.heads.variants import (
+    check_attention,
+    check_flags,
+    check_matrices,
+    check_surplus,
+    flag,
+    lacking,
+)
 from eagle_chat.core.heads.vocabulary import draft_ids
 from eagle_chat.core.target import Target
 
@@ -42,14 +50,18 @@ def build_head(
     tensors = dict(checkpoint.tensors)
     architecture = architecture_of(tensors)
     check_config(checkpoint.config)
+    check_matrices(tensors, ["fc.weight"])
     notes = check_flags(architecture, checkpoint.config)
     if architecture == "eagle3":
         tensors = {_as_midlayer(name): value for name, value in tensors.items()}
-    d2t, t2d = tensors.pop("d2t", None), tensors.pop("t2d", None)
     spec = _spec(architecture, checkpoint.config, tensors, target, taps)
+    d2t, t2d = tensors.pop("d2t", None), tensors.pop("t2d", None)
+    if spec.shares_lm_head:
+        notes.append("the head's file has no LM head: the target's is used")
     ids = None
     if architecture == "eagle3":
         ids = draft_ids(d2t, t2d, spec.draft_vocab_size, target.vocab_size)
+    _check_rope(spec)
     with torch.device("meta"):
         head_class = Eagle3Head if architecture == "eagle3" else EagleHead
         head = head_class(spec, target.embed, target.lm_head)
@@ -60,6 +72,17 @@ def build_head(
     head = head.to(device=target.device, dtype=target.dtype).eval()
     head.rotary = type(rotary)(spec.llama_config()).to(target.device)
     return head, notes
+
+
+def _check_rope(spec: HeadSpec) -> None:
+    """HeadMismatchError where the kind of RoPE lacks a parameter or cannot use one."""
+    try:
+        LlamaRotaryEmbedding(spec.llama_config())
+    except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError, RuntimeError) as error:
+        raise HeadMismatchError(
+            f"complete parameters of RoPE expected in the head's config, found {spec.rope} "
+            f"({type(error).__name__}: {' '.join(str(error).split())[:100]}): get the checkpoint again"
+        ) from error
 
 
 def _as_midlayer(name: str) -> str:
@@ -94,22 +117,21 @@ def _spec(
 ) -> HeadSpec:
     layer = "midlayer." if architecture == "eagle3" else "layers.0."
     essential = [f"{layer}self_attn.{p}_proj.weight" for p in "qkvo"] + [f"{layer}mlp.gate_proj.weight"]
+    shares_lm_head = architecture == "eagle3" and _shares_lm_head(config, tensors, target)
     if architecture == "eagle3":
-        essential += ["lm_head.weight", "norm.weight"]
+        essential += ["norm.weight"] if shares_lm_head else ["lm_head.weight", "norm.weight"]
     missing = [name for name in essential if name not in tensors]
     if missing:
         others = {name for name in tensors if ".mlp." in name or ".self_attn." in name}
         raise lacking(missing, others - set(essential))
     _refuse_unknown_variants(architecture, config, tensors)
+    own_embedding = "embed_tokens.weight" in tensors
+    check_matrices(tensors, [*essential[:5], *({"lm_head.weight", "embed_tokens.weight"} & tensors.keys())])
     query, key = (tensors[f"{layer}self_attn.{p}_proj.weight"] for p in "qk")
     hidden, fc_in = tensors["fc.weight"].shape
     num_heads = int(config["num_attention_heads"])
-    if query.shape[0] % num_heads:
-        raise HeadMismatchError(
-            f"num_attention_heads that divides {query.shape[0]} expected in the head's config, found {num_heads}"
-        )
+    check_attention(num_heads, query.shape[0], key.shape[0])
     head_dim = query.shape[0] // num_heads
-    own_embedding = "embed_tokens.weight" in tensors
     if own_embedding and tensors["embed_tokens.weight"].shape[0] < target.vocab_size:
         raise HeadMismatchError(
             f"embeddings of the target's {target.vocab_size} tokens expected in the head's file, found "
@@ -148,13 +170,23 @@ def _spec(
         spec,
         architecture="eagle3",
         feature_size=fc_in,
-        draft_vocab_size=tensors["lm_head.weight"].shape[0],
+        draft_vocab_size=target.vocab_size if shares_lm_head else tensors["lm_head.weight"].shape[0],
+        shares_lm_head=shares_lm_head,
         taps=chosen,
         num_fc_norms=sum(name.startswith("fc_norm.") for name in tensors),
         norm_before_residual=bool(flag(config, "norm_before_residual")),
         norm_output=bool(flag(config, "norm_output")),
     )
     return _checked_eagle3(spec, query.shape[1], target)
+
+
+def _shares_lm_head(config: dict[str, Any], tensors: dict[str, Tensor], target: Target) -> bool:
+    """Whether a head without an LM head is meant to take the target's: nothing names a draft vocabulary (SGLang's rule;
+    nvidia/gpt-oss-120b-Eagle3 is of this kind), and its hidden states have the target's size."""
+    if {"lm_head.weight", "d2t", "t2d"} & tensors.keys() or config.get("tie_word_embeddings"):
+        return False
+    named = config.get("draft_vocab_size") not in (None, target.vocab_size)
+    return not named and tensors["fc.weight"].shape[0] == target.hidden_size
 
 
 def _refuse_unknown_variants(architecture: str, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:

@@ -50,7 +50,8 @@ class Eagle3Head(DraftHead):
         self.fc_norm = nn.ModuleList(LlamaRMSNorm(size, eps=spec.rms_norm_eps) for size in sizes)
         self.midlayer = Eagle3Layer(spec)
         self.norm = LlamaRMSNorm(spec.hidden_size, eps=spec.rms_norm_eps)
-        self.lm_head = nn.Linear(spec.hidden_size, spec.draft_vocab_size, bias=False)
+        own = None if spec.shares_lm_head else nn.Linear(spec.hidden_size, spec.draft_vocab_size, bias=False)
+        self.lm_head = own
         self._cache_keyword = cache_keyword(LlamaDecoderLayer.forward)
 
     def fuse(self, features: Tensor) -> Tensor:
@@ -97,10 +98,10 @@ class Eagle3Head(DraftHead):
         return output_norm(output) if self.spec.norm_output else output
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """The head's own LM head, over the draft vocabulary."""
+        """The head's own LM head, over the draft vocabulary, or the target's where it has none."""
         fast = self.fast_path()
-        if fast is not None and fast.lm_head is not None:
-            return fast.lm_head(hidden if self.spec.norm_output else self._fast_norms[2](hidden))
-        normed = hidden if self.spec.norm_output else self.norm(hidden)
-        logits: Tensor = self.lm_head(normed)
+        norm = self.norm if fast is None else self._fast_norms[2]
+        normed = hidden if self.spec.norm_output else norm(hidden)
+        own = self.lm_head if fast is None else fast.lm_head
+        logits: Tensor = self._target_parts[1](normed) if own is None else own(normed)
         return logits

@@ -80,13 +80,12 @@ def check_config(config: dict[str, Any]) -> None:
 
 
 def _read_tensors(folder: Path) -> dict[str, Tensor]:
-    safe, binary = folder / "model.safetensors", folder / "pytorch_model.bin"
-    index = folder / f"{safe.name}.index.json"
-    path = next((file for file in (safe, index) if file.is_file()), binary)
-    if not path.is_file():
+    names = (f"{name}{end}" for name in ("model.safetensors", "pytorch_model.bin") for end in ("", ".index.json"))
+    path = next((folder / name for name in names if (folder / name).is_file()), None)
+    if path is None:
         raise UserError(f"model.safetensors or pytorch_model.bin expected in {folder}, found neither: check --draft")
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True) if path == binary else _read_safe(path)
+        found = _read_parts(path) if path.suffix == ".json" else _read_file(path)
     except Exception as error:  # a damaged pickle raises whatever it happens to spell
         reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         if isinstance(error, pickle.UnpicklingError):  # torch's own advice there is to run what the file holds
@@ -97,15 +96,20 @@ def _read_tensors(folder: Path) -> dict[str, Tensor]:
     return found
 
 
-def _read_safe(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file, or of all the parts beside an index."""
-    if path.suffix != ".json":
+def _read_file(path: Path) -> Any:
+    """What a file of weights holds. Pickles are read as plain tensors only."""
+    if path.suffix == ".safetensors":
         return load_file(path)
-    names = set(json.loads(path.read_text(encoding="utf-8"))["weight_map"].values())
+    return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def _read_parts(index: Path) -> dict[str, Tensor]:
+    """The tensors of all the parts that an index names, which lie beside it."""
+    names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
     strange = [name for name in names if Path(name).name != name]
     if strange:
         raise ValueError(f"parts in the same folder expected, found {strange[0]!r}")
-    return {name: value for part in sorted(names) for name, value in load_file(path.parent / part).items()}
+    return {name: value for part in sorted(names) for name, value in _read_file(index.parent / part).items()}
 
 
 def _canonical(name: str) -> str:

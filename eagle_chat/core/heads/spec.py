@@ -19,7 +19,8 @@ class HeadSpec:
     target feature (all taps), `draft_vocab_size` Vd. `rope`: transformers' rope parameters, from the head's own
     config. `attention_bias` is that of q, k and v, `output_bias` that of the attention's output. `num_fc_norms`: RMS
     norms before `fc`, 1 over all taps or one for each (EAGLE-3.1); `norm_before_residual`: the residual takes the
-    normed hidden; `norm_output`: the normed output is fed back (EAGLE-3.1).
+    normed hidden; `norm_output`: the normed output is fed back (EAGLE-3.1). `shares_lm_head`: an EAGLE-3 head without
+    an LM head of its own takes the target's.
     """
 
     architecture: Architecture
@@ -46,6 +47,7 @@ class HeadSpec:
     num_fc_norms: int = 0
     norm_output: bool = False
     own_embedding: bool = False
+    shares_lm_head: bool = False
 
     def llama_config(self) -> LlamaConfig:
         """The library's config of the decoder layers inside the head."""

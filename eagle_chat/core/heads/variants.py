@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from torch import Tensor
+
 from eagle_chat.core.errors import HeadMismatchError
 
 COMMON_FLAGS: dict[str, Any] = {
@@ -68,6 +70,25 @@ def check_flags(architecture: str, config: dict[str, Any]) -> list[str]:
     if not copied:
         return []
     return [f"the head's config.json has {', '.join(copied)} of its target, which heads of this kind do not apply"]
+
+
+def check_matrices(tensors: dict[str, Tensor], names: Iterable[str]) -> None:
+    """HeadMismatchError for a tensor, of those that say how large the head is, that is no matrix."""
+    for name in names:
+        shape = tuple(tensors[name].shape)
+        if len(shape) != 2 or 0 in shape:
+            raise HeadMismatchError(f"a matrix expected in {name}, found shape {shape}: get the checkpoint again")
+
+
+def check_attention(num_heads: int, query_rows: int, key_rows: int) -> None:
+    """HeadMismatchError where `num_attention_heads` of the config does not go with the rows of the file."""
+    head_dim, rest = divmod(query_rows, num_heads)
+    fits = rest == 0 and head_dim % 2 == 0 and head_dim > 0 and key_rows % head_dim == 0
+    if not fits or num_heads % (key_rows // head_dim):
+        raise HeadMismatchError(
+            f"num_attention_heads that divides {query_rows} rows of queries and {key_rows} of keys expected in the "
+            f"head's config, found {num_heads}: get the checkpoint again"
+        )
 
 
 def check_surplus(names: Iterable[str]) -> list[str]:
