@@ -79,9 +79,11 @@ def server_lines(metrics: Metrics, theme: Theme) -> list[str]:
     report = metrics.reported
     if report is None or not report.cycles:
         return [statement.drafting(report), f"{len(metrics.token_ids)} tokens"]
-    pairs = zip(report.accepted_by_position, report.judged_by_position, strict=True)
-    places = [f"{place}: {got}/{of} ({got / of if of else 0:.2f})" for place, (got, of) in enumerate(pairs, start=1)]
-    lines = [f"accepted by depth {gap.join(places)}"] if places else ["no drafts"]
+    pairs = list(zip(report.accepted_by_position, report.judged_by_position, strict=True))
+    lines = ["no drafts"]
+    if pairs:  # two short lines: beside an answer there is room for no more
+        shares = (f"{got / of:.2f}" if of else "-" for got, of in pairs)
+        lines = [f"accepted by depth {gap.join(shares)}", gap.join(f"{got} of {of}" for got, of in pairs)]
     lines.append(f"{len(metrics.token_ids)} tokens{gap}{report.cycles} target passes{gap}{report.draft_tokens} drafted")
     lines.append(statement.drafting(report))
     warning = statement.others(report)

@@ -11,8 +11,8 @@ def drafting(report: Reported | None) -> str:
         return "this server tells nothing about drafts"
     depth = len(report.accepted_by_position)
     if depth and report.draft_tokens == depth * report.cycles:
-        return f"this server drafts chains of {depth}: there is no tree to show, and these counts are all it tells"
-    return "of this server's drafts only counts are known: it shows no trees"
+        return f"this server drafts chains of {depth}: no tree to show"
+    return "of this server's drafts only counts are known"
 
 
 def others(report: Reported) -> str | None:

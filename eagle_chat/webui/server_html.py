@@ -54,10 +54,11 @@ def _places(report: Reported) -> str:
     rows = []
     pairs = zip(report.accepted_by_position, report.judged_by_position, strict=True)
     for place, (accepted, judged) in enumerate(pairs, start=1):
-        share = accepted / judged if judged else 0.0
+        share = accepted / judged if judged else None
+        bar = f'<span class="ec-bar ec-bar-drawn" style="width:{100 * share:.1f}%"></span>' if share else ""
         rows.append(
-            f'<tr><th scope="row">{place}</th><td>{judged}</td><td>{accepted}</td><td>{share:.2f}</td>'
-            f'<td class="ec-bars"><span class="ec-bar ec-bar-drawn" style="width:{100 * share:.1f}%"></span></td></tr>'
+            f'<tr><th scope="row">{place}</th><td>{judged}</td><td>{accepted}</td>'
+            f'<td>{_number(share, "{:.2f}") or "–"}</td><td class="ec-bars">{bar}</td></tr>'
         )
     heads = "".join(f'<th scope="col">{name}</th>' for name in ("place", "judged", "accepted", "share"))
     return (

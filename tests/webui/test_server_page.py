@@ -47,7 +47,7 @@ def test_recorded_vllm_traffic_becomes_text_and_figures() -> None:
             last = ask(service, session, one["question"], max_new_tokens=24, system="be kind")[-1]
             assert last.metrics is not None
             html = server_html(last.metrics)
-            assert "This server drafts chains of 3: there is no tree to show" in html
+            assert "This server drafts chains of 3: no tree to show" in html
             for judged, accepted in last.metrics.counts_by_depth:
                 assert f"<td>{judged}</td><td>{accepted}</td><td>{accepted / judged:.2f}</td>" in html
             assert f"<dd>{last.metrics.tau:.2f}</dd>" in html
@@ -165,7 +165,7 @@ def test_the_page_in_a_browser(serve_page: Callable[[FakeServer], str], new_page
     with server:
         url = serve_page(server)
         page = new_page(url)
-        page.wait_for_selector(BOX)
+        page.wait_for_function("document.querySelector('.ec-status')?.innerText.includes('vllm at')")
         assert page.get_by_role("tab").all_inner_texts() == ["Chat"]
         assert page.locator("#ec-mode, #ec-policy, #ec-explorer").count() == 0
         assert "It drafts as it was started" in page.locator("#ec-server").inner_text()
@@ -175,7 +175,7 @@ def test_the_page_in_a_browser(serve_page: Callable[[FakeServer], str], new_page
             ask_on(page, one["question"])
             finished(page, number, "τ")
         told = page.locator("#ec-server").inner_text()
-        assert "This server drafts chains of 3: there is no tree to show" in told
+        assert "This server drafts chains of 3: no tree to show" in told
         assert re.search(r"place\s+judged\s+accepted\s+share", told)
         # A server that is silent in the middle can be stopped; the part is kept, and what the next question builds on.
         ask_on(page, "stall")
