@@ -192,6 +192,6 @@ def stops_paying(runs: Sequence[dict[str, Any]]) -> int | None:
     always gives more, or nothing is there to hold it against."""
     if len(runs) != 2:
         return None
-    pays = [(level["concurrency"], (level.get("speedup") or 0.0) > 1.0) for level in runs[0]["levels"]]
+    pays = sorted((level["concurrency"], (level.get("speedup") or 0.0) > 1.0) for level in runs[0]["levels"])
     last = next((at for at in range(len(pays) - 1, -1, -1) if pays[at][1]), -1)
     return pays[last + 1][0] if last + 1 < len(pays) else None

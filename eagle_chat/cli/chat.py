@@ -155,7 +155,8 @@ class Chat:
         self._keep_run(turn, events)
         say(metrics.stats_line(ascii=needs_ascii(sys.stderr)), quiet=True)
         self.session.remark(metrics)
-        if self.typed and metrics.finish_reason in ("length", "cancelled") and turn.answer:
+        here = self.session.settings.server.url is None  # a server cannot go on with an answer
+        if self.typed and here and metrics.finish_reason in ("length", "cancelled") and turn.answer:
             say("(/continue goes on from here)", quiet=True)
         return turn.answered
 

@@ -10,6 +10,7 @@ from eagle_chat.cli.progress import Progress
 from eagle_chat.cli.theme import Theme, fit
 from eagle_chat.core.events import STAGES
 from eagle_chat.core.metrics import Metrics
+from eagle_chat.serving import statement
 
 BAR = 12
 """Cells of the time bar."""
@@ -77,18 +78,17 @@ def server_lines(metrics: Metrics, theme: Theme) -> list[str]:
     gap = f" {theme.signs.gap} "
     report = metrics.reported
     if report is None or not report.cycles:
-        return ["this server tells nothing about drafts", f"{len(metrics.token_ids)} tokens"]
-    pairs = zip(report.accepted_by_position, report.judged_by_position, strict=True)
-    places = [f"{place}: {got}/{of} ({got / of if of else 0:.2f})" for place, (got, of) in enumerate(pairs, start=1)]
-    lines = [f"accepted by depth {gap.join(places)}"] if places else ["no drafts"]
+        return [statement.drafting(report), f"{len(metrics.token_ids)} tokens"]
+    pairs = list(zip(report.accepted_by_position, report.judged_by_position, strict=True))
+    lines = ["no drafts"]
+    if pairs:  # two short lines: beside an answer there is room for no more
+        shares = (f"{got / of:.2f}" if of else "-" for got, of in pairs)
+        lines = [f"accepted by depth {gap.join(shares)}", gap.join(f"{got} of {of}" for got, of in pairs)]
     lines.append(f"{len(metrics.token_ids)} tokens{gap}{report.cycles} target passes{gap}{report.draft_tokens} drafted")
-    depth = len(places)
-    if depth and report.draft_tokens == depth * report.cycles:
-        lines.append(f"the server drafts chains of {depth}: no tree to show")
-    else:
-        lines.append("of the server's drafts only counts are known")
-    if report.others:
-        lines.append("counts are of all its answers: others asked too")
+    lines.append(statement.drafting(report))
+    warning = statement.others(report)
+    if warning:
+        lines.append(warning)
     return lines
 
 

@@ -14,7 +14,7 @@ from eagle_chat.cli.live import frame, text_width
 from eagle_chat.cli.progress import Progress
 from eagle_chat.cli.theme import Theme
 from eagle_chat.cli.wrapping import Wrapped
-from eagle_chat.core.events import Committed, Event, Finished, Started
+from eagle_chat.core.events import Committed, Event, Finished, Reported, Started
 
 TreeMode = Literal["on", "off", "step"]
 INTERVAL = 0.1
@@ -61,8 +61,10 @@ class Show:
             return
         if isinstance(event, Committed) and event.cycle > 0 and self._stepping and self.progress.cycle is not None:
             self._step_through()
-        elif isinstance(event, Started | Committed) and self._clock() - self._drawn_at >= INTERVAL:
+        elif isinstance(event, Started | Reported | Committed) and self._clock() - self._drawn_at >= INTERVAL:
             self.draw()
+            if isinstance(event, Started):  # what a server says right after it may be all for a long time
+                self._drawn_at = float("-inf")
 
     def draw(self, step: int | None = None, footer: str = "") -> None:
         """Draw the present state."""

@@ -23,7 +23,12 @@ def run(given: Given, host: str, port: int, auth: str | None, share: bool, heads
         raise EagleChatError(f"the browser chat needs gradio, found none: {INSTALL}")
     from eagle_chat.webui.launch import Place, open_page, service_for
 
-    service = service_for(settings.load, tuple(heads))
+    if settings.server.url is None:
+        service = service_for(settings.load, tuple(heads))
+    else:
+        from eagle_chat.webui.server import service_for_server
+
+        service = service_for_server(settings.server, settings.load, settings.tree, heads)
     place = Place(host, port, login, share)
     page, address = open_page(service, place, settings.tree, settings.sampling, settings.system, settings.load.base)
     say(f"the chat is at {address} (Ctrl-C ends it)")

@@ -45,8 +45,9 @@ def connect(server: ServerConfig, load: LoadConfig, stopped: Callable[[], bool] 
         async with Client(url, server.api_key) as client:
             return await client.models()
 
-    model = choose_model(url, anyio.run(ask), load.base)
-    return RemoteEngine(url, model, server.api_key, stopped)
+    with start_blocking_portal() as portal:  # a loop of its own: the caller may be inside another one
+        models = portal.call(ask)
+    return RemoteEngine(url, choose_model(url, models, load.base), server.api_key, stopped)
 
 
 def choose_model(url: str, models: Sequence[Model], asked: str) -> Model:

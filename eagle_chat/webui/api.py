@@ -19,7 +19,7 @@ from eagle_chat.core.errors import EagleChatError
 from eagle_chat.core.metrics import same_text
 from eagle_chat.webui import comparing
 from eagle_chat.webui.chatting import answer
-from eagle_chat.webui.controls import Controls
+from eagle_chat.webui.controls import DRAFTING, Controls
 from eagle_chat.webui.handlers import Handlers, status_text
 from eagle_chat.webui.service import EngineService
 from eagle_chat.webui.session import Session
@@ -34,7 +34,8 @@ class Endpoints:
     def declare(self) -> None:
         """Add all of them to the page being built."""
         api(self.chat, api_name="chat", concurrency_limit=None)
-        api(self.compare, api_name="compare", concurrency_limit=None)
+        if not self._service.is_server:
+            api(self.compare, api_name="compare", concurrency_limit=None)
         for endpoint in (self.undo, self.clear, self.stop, self.recording, self.status):
             api(endpoint, api_name=endpoint.__name__, queue=False)
 
@@ -110,6 +111,8 @@ class Endpoints:
 
     def _controls(self, options: dict[str, Any] | None) -> Controls:
         known = {field.name for field in dataclasses.fields(Controls)}
+        if self._service.is_server:
+            known -= set(DRAFTING)
         unknown = sorted(set(options or {}) - known)
         if unknown:
             raise gr.Error(f"options among {', '.join(sorted(known))} expected, found {', '.join(unknown)}")

@@ -80,12 +80,15 @@ def answer(service: EngineService, session: Session, controls: Controls) -> Iter
             else:
                 notice = ""
                 making.take(batch)
-            yield Picture(making.transcript(session), making.live.value(), notice, True, text=making.metrics.text)
+            shown = making.transcript(session), making.live.value()
+            yield Picture(*shown, notice, True, text=making.metrics.text, metrics=making.metrics)
     except EagleChatError as error:
         failure = error
     finally:
         session.job = None
         kept = making.keep(session)
+        if not kept and making.failure is not None:
+            failure = failure or EagleChatError(making.failure)
     notice = error_notice(failure) if failure else "" if kept else "Stopped before the answer began."
     explorer = making.live.ended(session.pages()) if kept else None
     text, metrics = making.metrics.text, making.metrics
@@ -117,6 +120,12 @@ class _Making:
         for event in events:
             self.metrics.add(event)
             self.live.take(event)
+
+    @property
+    def failure(self) -> str | None:
+        """What ended the answer, where a server did."""
+        finished = self.metrics.finished
+        return finished.message if finished is not None and finished.reason == "error" else None
 
     def transcript(self, session: Session) -> dict[str, Any]:
         figures = figures_html(self.metrics) if self.metrics.cycles else ""

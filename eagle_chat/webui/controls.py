@@ -13,6 +13,8 @@ from eagle_chat.webui import limits
 Mode = Literal["speculative", "plain"]
 OWN_HEAD = ""
 """The name of the head that the engine was loaded with."""
+DRAFTING = ("mode", "policy", "depth", "top_k", "total_tokens", "head", "verify")
+"""Fields of `Controls` that say how to draft and verify, which a server decides itself."""
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from eagle_chat.webui.chatting import Picture, answer, error_notice, transcript
 from eagle_chat.webui.controls import Controls
 from eagle_chat.webui.live import shown
 from eagle_chat.webui.parts import status_html
+from eagle_chat.webui.server_html import server_html
 from eagle_chat.webui.service import EngineService, Status
 from eagle_chat.webui.session import Session, Sessions
 
@@ -37,7 +38,8 @@ def status_text(status: Status, service: EngineService, base: str) -> str:
         return f"no model: {status.message}"
     about = service.loaded.describe() if service.loaded else {}
     head = f"head {about.get('head')}" if about.get("head") else "no draft head"
-    parts = [f"{about.get('target')}, {head}, {about.get('device')}, {about.get('dtype')}"]
+    more = (about.get("device"),) if service.is_server else (head, about.get("device"), about.get("dtype"))
+    parts = [", ".join(str(part) for part in (about.get("target"), *more))]
     if status.jobs:
         waiting = status.jobs - 1
         parts.append("answering" + (f", {waiting} waiting" if waiting else ""))
@@ -107,7 +109,8 @@ class Handlers:
         for picture in answer(self._service, session, Controls(*values)):
             # What was said as the question was taken stays, until there is something else; "Stopping" has an end.
             quiet = picture.notice == said and not _is_stopped(picture)
-            yield _chat_outputs(picture, picture.running != was_running, quiet)
+            inspector = server_html(picture.metrics) if self._service.is_server else picture.explorer
+            yield _chat_outputs(picture, inspector, picture.running != was_running, quiet)
             was_running, said = picture.running, picture.notice
 
     def stop(self, request: gr.Request) -> str:
@@ -214,11 +217,11 @@ def _is_stopped(picture: Picture) -> bool:
     return not picture.running and (finished is None or finished.reason == "cancelled")
 
 
-def _chat_outputs(picture: Picture, switched: bool, quiet: bool) -> tuple[Any, ...]:
-    """As the chat's outputs; buttons only where they change, the notice unless `quiet`."""
+def _chat_outputs(picture: Picture, inspector: Any, switched: bool, quiet: bool) -> tuple[Any, ...]:
+    """As the chat's outputs; `inspector` and buttons only where they change, the notice unless `quiet`."""
     question = gr.skip() if picture.question is None else picture.question
     buttons = (_button(not picture.running), _button(picture.running)) if switched else (gr.skip(), gr.skip())
-    return question, picture.transcript, picture.explorer or gr.skip(), gr.skip() if quiet else picture.notice, *buttons
+    return question, picture.transcript, inspector or gr.skip(), gr.skip() if quiet else picture.notice, *buttons
 
 
 def _button(active: bool) -> Any:

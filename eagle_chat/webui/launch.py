@@ -62,7 +62,7 @@ def open_page(
 ) -> tuple[Any, str]:
     """Serve the page and begin to load; the Gradio app and its address. Returns at once."""
     sessions = Sessions(gone=service.forget)
-    given = any(value is not None for value in (tree.depth, tree.top_k, tree.total_tokens))
+    given = service.is_server or any(value is not None for value in (tree.depth, tree.top_k, tree.total_tokens))
     handlers = Handlers(service, sessions, base, given)
     page = build(service, handlers, Controls.of(tree, sampling, system))
     page.queue(default_concurrency_limit=None, max_size=4 * limits.WAITING)

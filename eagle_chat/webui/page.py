@@ -13,6 +13,7 @@ from eagle_chat.webui.controls import OWN_HEAD, Controls
 from eagle_chat.webui.handlers import Handlers
 from eagle_chat.webui.live import shown
 from eagle_chat.webui.parts import fixed, part
+from eagle_chat.webui.server_html import INTRODUCTION
 from eagle_chat.webui.service import EngineService
 from eagle_chat.webui.settings import settings
 
@@ -29,6 +30,9 @@ WELCOME = """<div class="ec-welcome"><h2>Ask something, and watch how the answer
 <p>A small <b>draft head</b> guesses several next tokens as a tree. The model checks the whole tree in one pass and
 keeps what it would have said itself. So the text is the model's own, in fewer passes.</p>
 <p>The picture beside this shows it cycle by cycle. It holds a recorded answer until you ask.</p></div>"""
+SERVER_WELCOME = """<div class="ec-welcome"><h2>Ask something; a server answers.</h2>
+<p>Where it counts its drafts, you see beside this how many of them were accepted. Its draft trees, if it has any, stay
+with it.</p></div>"""
 HEADER = f"""<header class="ec-head"><h1>{TITLE}</h1><p>speculative decoding you can watch</p></header>"""
 COMPARE_HINT = """<p class="ec-hint">The same question and seed, answered twice from nothing, one after the other. The
 texts must be the same, token for token; the number of passes is not. Temperature, seed and tree are those of the
@@ -53,10 +57,11 @@ def build(service: EngineService, handlers: Handlers, defaults: Controls) -> Any
         with gr.Tabs():
             with gr.Tab("Chat", id="chat"):
                 tree_controls, controls = _chat(service, handlers, defaults)
-            with gr.Tab("Compare", id="compare"):
-                _compare(handlers, controls)
-            with gr.Tab("Is it lossless?", id="lossless"):
-                _lossless(handlers, controls)
+            if not service.is_server:  # both need the engine's own drafts
+                with gr.Tab("Compare", id="compare"):
+                    _compare(handlers, controls)
+                with gr.Tab("Is it lossless?", id="lossless"):
+                    _lossless(handlers, controls)
         outputs = [status, *tree_controls]
         gr.Timer(1.5).tick(handlers.status, outputs=outputs, **QUIET)
         page.load(handlers.status, outputs=outputs, **QUIET)
@@ -65,11 +70,12 @@ def build(service: EngineService, handlers: Handlers, defaults: Controls) -> Any
 
 
 def _chat(service: EngineService, handlers: Handlers, defaults: Controls) -> tuple[list[Any], list[Any]]:
-    """The chat with the explorer beside it; the controls of the tree, and all controls."""
+    """The chat with the explorer, or what a server tells, beside it; the controls of the tree, and all controls."""
     with gr.Row(equal_height=False):
         with gr.Column(scale=5, min_width=320):
             log = 'class="ec-log" role="log" aria-label="Conversation" tabindex="0"'
-            transcript = part("transcript", {"turns": []}, inside=WELCOME, attributes=log)
+            welcome = SERVER_WELCOME if service.is_server else WELCOME
+            transcript = part("transcript", {"turns": []}, inside=welcome, attributes=log)
             with gr.Row(elem_classes="ec-buttons ec-examples"):
                 examples = [gr.Button(text, size="sm", min_width=120) for text in EXAMPLES]
             box = gr.Textbox(
@@ -88,32 +94,13 @@ def _chat(service: EngineService, handlers: Handlers, defaults: Controls) -> tup
                 edit = gr.Button("Edit", size="sm", elem_id="ec-edit")
                 clear = gr.Button("New chat", size="sm", elem_id="ec-clear")
             notice = part("html", "", attributes='class="ec-notice" role="status"', elem_id="ec-notice")
-            controls = settings(defaults, _head_choices(service))
+            controls = settings(defaults, _head_choices(service), service.is_server)
         with gr.Column(scale=7, min_width=320):
-            names = list(recordings.bundled())
-            first = shown(recordings.open_bundled(names[0])) if names else None
-            explorer = part("explorer", first, elem_id="ec-explorer")
-            with gr.Accordion("Save this run, or open a recording", open=False):
-                with gr.Row(elem_classes="ec-buttons"):
-                    jsonl = gr.Button("Save as JSON lines", size="sm", elem_id="ec-save-jsonl")
-                    html = gr.Button("Save as a page that opens anywhere", size="sm", elem_id="ec-save-html")
-                chosen = gr.Dropdown(
-                    [(name, name) for name in names],
-                    value=None,
-                    label="Recordings that come with the program",
-                    elem_id="ec-bundled",
-                )
-                upload = gr.File(
-                    label=f"A recording of yours (.jsonl, at most {limits.UPLOAD >> 20} MiB)",
-                    file_types=[".jsonl"],
-                    height=110,
-                    elem_id="ec-upload",
-                )
-            file = part("save", None, visible="hidden")
+            inspector = _server(handlers, notice) if service.is_server else _explorer(handlers, notice)
     answering: dict[str, Any] = {
         "fn": handlers.answer,
         "inputs": controls.all,
-        "outputs": [box, transcript, explorer, notice, send, stop],
+        "outputs": [box, transcript, inspector, notice, send, stop],
         **STREAM,
     }
     taken = [box, transcript, notice]
@@ -126,11 +113,46 @@ def _chat(service: EngineService, handlers: Handlers, defaults: Controls) -> tup
     undo.click(handlers.undo, outputs=taken, **QUIET)
     edit.click(handlers.edit, outputs=taken, **QUIET).then(fn=None, js=_FOCUS)
     clear.click(handlers.clear, outputs=taken, **QUIET)
+    return controls.tree, controls.all
+
+
+def _explorer(handlers: Handlers, notice: Any) -> Any:
+    """The explorer, which is returned, and what saves and opens recordings."""
+    names = list(recordings.bundled())
+    first = shown(recordings.open_bundled(names[0])) if names else None
+    explorer = part("explorer", first, elem_id="ec-explorer")
+    with gr.Accordion("Save this run, or open a recording", open=False):
+        with gr.Row(elem_classes="ec-buttons"):
+            jsonl = gr.Button("Save as JSON lines", size="sm", elem_id="ec-save-jsonl")
+            html = gr.Button("Save as a page that opens anywhere", size="sm", elem_id="ec-save-html")
+        chosen = gr.Dropdown(
+            [(name, name) for name in names],
+            value=None,
+            label="Recordings that come with the program",
+            elem_id="ec-bundled",
+        )
+        upload = gr.File(
+            label=f"A recording of yours (.jsonl, at most {limits.UPLOAD >> 20} MiB)",
+            file_types=[".jsonl"],
+            height=110,
+            elem_id="ec-upload",
+        )
+    file = part("save", None, visible="hidden")
     chosen.input(handlers.open_bundled, chosen, [explorer, notice], **QUIET)
     upload.upload(handlers.open_upload, upload, [explorer, notice], **QUIET)
     jsonl.click(handlers.save_jsonl, outputs=[file, notice], **QUIET)
     html.click(handlers.save_html, outputs=[file, notice], **QUIET)
-    return controls.tree, controls.all
+    return explorer
+
+
+def _server(handlers: Handlers, notice: Any) -> Any:
+    """What a server tells, which is returned, and a button that saves it."""
+    inspector = part("html", INTRODUCTION, elem_id="ec-server")
+    with gr.Row(elem_classes="ec-buttons"):
+        jsonl = gr.Button("Save this chat as JSON lines", size="sm", elem_id="ec-save-jsonl")
+    file = part("save", None, visible="hidden")
+    jsonl.click(handlers.save_jsonl, outputs=[file, notice], **QUIET)
+    return inspector
 
 
 _FOCUS = "() => document.querySelector('#ec-box textarea').focus()"

@@ -124,11 +124,12 @@ class EngineService:
         load: Callable[[], Engine],
         change: Callable[[Engine, str], Engine] | None = None,
         heads: tuple[str, ...] = (),
+        is_server: bool = False,
     ) -> None:
         """`load` makes the engine, `change(engine, name)` one with another head. `heads`: names that may be chosen
-        besides the loaded engine's own."""
+        besides the loaded engine's own. `is_server`: the engine is a server (see `server.py`)."""
         self._load, self._change = load, change
-        self.heads = heads
+        self.heads, self.is_server = heads, is_server
         self._engines: dict[str, Engine] = {}
         self._states: OrderedDict[str, DecodingState] = OrderedDict()
         self._jobs: deque[Job] = deque()
@@ -153,6 +154,11 @@ class EngineService:
     def loaded(self) -> Engine | None:
         """The engine with its own head, once it is there."""
         return self._engines.get("")
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the running job should end; for the worker's thread."""
+        return self._jobs[0].stopping
 
     def submit(self, owner: str, work: Callable[[Job], Iterator[Any]]) -> Job:
         """Put a job at the queue's end. UserError where the queue is full or the owner has a job already."""

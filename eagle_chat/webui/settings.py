@@ -38,21 +38,22 @@ class Settings:
         return self.by_name["temperature"]
 
 
-def settings(defaults: Controls, heads: list[tuple[str, str]]) -> Settings:
-    """Lay the controls out."""
+def settings(defaults: Controls, heads: list[tuple[str, str]], is_server: bool = False) -> Settings:
+    """Lay the controls out; a server leaves no choice of drafts."""
     made: dict[str, Any] = {}
     made["mode"] = gr.Radio(
         [("with a draft (speculative)", "speculative"), ("plain, one token a pass", "plain")],
         value=defaults.mode,
         label="How the next answer is made",
+        visible=not is_server,
         elem_id="ec-mode",
     )
     with gr.Accordion("Settings", open=False, elem_id="ec-settings"):
         with gr.Row():
-            with gr.Column(min_width=220):
+            with gr.Column(min_width=220, visible=not is_server):
                 _tree(made, defaults, heads)
             with gr.Column(min_width=220):
-                _sampling(made, defaults)
+                _sampling(made, defaults, is_server)
         made["system"] = gr.Textbox(
             defaults.system,
             label="System prompt",
@@ -89,7 +90,7 @@ def _tree(made: dict[str, Any], defaults: Controls, heads: list[tuple[str, str]]
     made["head"] = gr.Dropdown(heads, value=defaults.head, label="Draft head", elem_id="ec-head")
 
 
-def _sampling(made: dict[str, Any], defaults: Controls) -> None:
+def _sampling(made: dict[str, Any], defaults: Controls, is_server: bool) -> None:
     made["temperature"] = gr.Slider(
         0.0, 2.0, value=defaults.temperature, step=0.05, label="Temperature", info="0: always the most likely token"
     )
@@ -103,6 +104,7 @@ def _sampling(made: dict[str, Any], defaults: Controls) -> None:
             value=defaults.verify,
             label="Rule above temperature 0",
             info="both keep the model's law; coupled keeps the text too",
+            visible=not is_server,
         )
         made["top_p"] = gr.Slider(0.01, 1.0, value=defaults.top_p, step=0.01, label="Top-p", info="1: off")
         made["sample_top_k"] = gr.Slider(0, 200, value=defaults.sample_top_k, step=1, label="Top-k", info="0: off")

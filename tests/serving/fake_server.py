@@ -49,11 +49,13 @@ ANSWER = [chunk("Hel"), chunk("lo"), chunk(reason="stop"), DONE]
 
 class FakeServer:
     """Runs in a thread while it is entered. `answers`: what each question gets in turn, the last one from then on.
-    `pages`: of /metrics, likewise; none: it has no such page. `asked`: the questions. `left`: set when a client goes
-    while its answer stalls."""
+    `pages`: of /metrics, likewise, or with `counts` each the one after so many questions; none: it has no such page.
+    `asked`: the questions. `left`: set when a client goes while its answer stalls."""
 
-    def __init__(self, *answers: Response, pages: list[str] | None = None, owner: str = "someone") -> None:
-        self.answers, self.pages, self.owner = list(answers), pages or [], owner
+    def __init__(
+        self, *answers: Response, pages: list[str] | None = None, owner: str = "someone", counts: bool = False
+    ) -> None:
+        self.answers, self.pages, self.owner, self.counts = list(answers), pages or [], owner, counts
         self.asked: list[dict[str, Any]] = []
         self.keys: list[str] = []
         self.models = as_json({"object": "list", "data": [{"id": "model", "object": "model", "owned_by": owner}]})
@@ -101,12 +103,16 @@ class FakeServer:
         if path == "/v1/models":
             return self.models
         if path == "/metrics" and self.pages:
-            page = self.pages.pop(0) if len(self.pages) > 1 else self.pages[0]
-            return Response([page.encode()], kind="text/plain")
+            return Response([self._page().encode()], kind="text/plain")
         if path == "/v1/chat/completions":
             self.asked.append(json.loads(body))
             return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         return as_json({"detail": "Not Found"}, 404)
+
+    def _page(self) -> str:
+        if self.counts:  # however often a client looks
+            return self.pages[min(len(self.asked), len(self.pages) - 1)]
+        return self.pages.pop(0) if len(self.pages) > 1 else self.pages[0]
 
     async def _respond(self, response: Response, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         headers = {"Content-Type": response.kind, "Connection": "close", **response.headers}
@@ -131,6 +137,7 @@ def recorded(name: str) -> tuple[FakeServer, dict[str, Any]]:
         *(Response([line.encode() for line in answer["stream"]]) for answer in value["answers"]),
         pages=list(value["pages"]),
         owner=value["models"]["data"][0]["owned_by"],
+        counts=True,
     )
     server.models = as_json(value["models"])
     return server, value

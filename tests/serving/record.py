@@ -32,15 +32,16 @@ def main(url: str, out: Path) -> None:
             with client.stream("POST", "/v1/chat/completions", json={**body, "stream": True}) as response:
                 text = b"".join(response.iter_raw()).decode()
             answers.append({"question": question, "stream": [f"{part}\n\n" for part in text.split("\n\n") if part]})
-            pages += [_page(client)] * 2  # after this one is before the next
+            pages.append(_page(client))
     # Of the model what the client reads: the rest may name folders of the machine.
     kept = {"object": "list", "data": [{"id": model.id, "object": "model", "owned_by": model.owner}]}
-    value = {"models": kept, "pages": pages[:-1] if any(pages) else [], "answers": answers}
+    value = {"models": kept, "pages": pages if any(pages) else [], "answers": answers}
     out.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
 
 
 def _page(client: httpx.Client) -> str:
-    lines = [line for line in client.get("/metrics").text.splitlines() if line.startswith(KEPT)]
+    lines = client.get("/metrics").text.splitlines()
+    lines = [line for line in lines if line.startswith(KEPT) and "_created" not in line]
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -34,6 +34,7 @@ def test_figures_of_a_level() -> None:
 def test_where_drafting_stops_paying(speedups: list[float], at: int | None) -> None:
     levels = [{"concurrency": 2**place, "speedup": speedup} for place, speedup in enumerate(speedups)]
     assert stops_paying([{"levels": levels}, {}]) == at
+    assert stops_paying([{"levels": levels[::-1]}, {}]) == at  # in whatever order they were measured
     assert stops_paying([{"levels": levels}]) is None
 
 

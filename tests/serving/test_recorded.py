@@ -10,6 +10,7 @@ import pytest
 from eagle_chat.core.config import LoadConfig, SamplingConfig
 from eagle_chat.core.metrics import Metrics
 from eagle_chat.serving.config import ServerConfig
+from eagle_chat.serving.counters import parse
 from eagle_chat.serving.remote import connect
 from tests.serving.fake_server import RECORDED, recorded
 
@@ -22,7 +23,7 @@ def chunks(answer: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def test_there_is_something_to_replay() -> None:
-    assert "eagle-chat" in NAMES
+    assert {"eagle-chat", "vllm"} <= set(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -30,7 +31,7 @@ def test_text_tokens_and_figures_are_those_of_the_recording(name: str) -> None:
     server, value = recorded(name)
     with server:
         engine = connect(ServerConfig(server.url), LoadConfig())
-        for answer in value["answers"]:
+        for number, answer in enumerate(value["answers"]):
             metrics = Metrics()
             question: Any = [{"role": "user", "content": answer["question"]}]
             for event in engine.stream(question, sampling=SamplingConfig(max_new_tokens=24)):
@@ -48,6 +49,14 @@ def test_text_tokens_and_figures_are_those_of_the_recording(name: str) -> None:
             assert metrics.tau is not None
             assert metrics.tau > 1.0
             assert 1 <= len(metrics.counts_by_depth) <= 3  # a chain of three was recorded
+            if value["pages"]:
+                before, after = (parse(page) for page in value["pages"][number : number + 2])
+                assert before is not None
+                assert after is not None
+                counted = after.since(before)
+                assert (metrics.cycles, metrics.drafted_tokens) == (counted.drafts, counted.draft_tokens)
+                assert [got for _, got in metrics.counts_by_depth] == list(counted.by_position.values())
+                assert metrics.tau == pytest.approx(1 + counted.accepted_tokens / counted.drafts)
             if "speculative" in usage:
                 assert metrics.cycles == usage["speculative"]["cycles"]
                 # The target may have accepted more than was kept: the budget cuts the last cycle.
