@@ -171,10 +171,8 @@ class Handlers:
         return self._save(request, "html")
 
     def _save(self, request: gr.Request, kind: str) -> tuple[Any, Any]:
-        table = self._service.loaded.known_costs if self._service.loaded else None
-        costs = table.verify if table is not None else None
         try:
-            return recordings.saved(self.session(request), kind, costs), ""
+            return recordings.saved(self.session(request), kind, self._service.measured()), ""
         except EagleChatError as error:
             return gr.skip(), error_notice(error)
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from eagle_chat.core.errors import EagleChatError, UserError
 from eagle_chat.webui import limits
+from eagle_chat.webui.measured import Measured, Measurements
 
 if TYPE_CHECKING:
     from eagle_chat.core.engine import Engine
@@ -130,6 +131,7 @@ class EngineService:
         self._load, self._change = load, change
         self.heads = heads
         self._engines: dict[str, Engine] = {}
+        self.measurements = Measurements()
         self._states: OrderedDict[str, DecodingState] = OrderedDict()
         self._jobs: deque[Job] = deque()
         self._changed = threading.Condition()
@@ -153,6 +155,10 @@ class EngineService:
     def loaded(self) -> Engine | None:
         """The engine with its own head, once it is there."""
         return self._engines.get("")
+
+    def measured(self, head: str = "") -> Measured:
+        """What is known of the costs with a head."""
+        return self.measurements.of(self._engines.get(head))
 
     def submit(self, owner: str, work: Callable[[Job], Iterator[Any]]) -> Job:
         """Put a job at the queue's end. UserError where the queue is full or the owner has a job already."""
