@@ -190,7 +190,7 @@ class Handlers:
             yield one.lanes, one.verdict, explorer, one.notice, _button(not one.running), _button(one.running)
 
     def sample(
-        self, request: gr.Request, prompt: str, rule: str, draws: float, temperature: float, *values: Any
+        self, request: gr.Request, prompt: str, rule: str, policy: str, draws: float, temperature: float, *values: Any
     ) -> Iterator[tuple[Any, Any, Any, Any]]:
         """First tokens: picture, notice, start and stop buttons."""
         try:
@@ -198,7 +198,7 @@ class Handlers:
         except EagleChatError as error:
             yield gr.skip(), error_notice(error), gr.skip(), gr.skip()
             return
-        arguments = (prompt, rule, draws, temperature, Controls(*values))
+        arguments = (prompt, rule, draws, temperature, Controls(*values), policy)
         for one in lossless.sample(self._service, session, *arguments):
             yield one.picture, one.notice, _button(not one.running), _button(one.running)
 
