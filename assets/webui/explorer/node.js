@@ -3,7 +3,8 @@
 
 class NodeShape {
   constructor(key) {
-    const text = (name, at) => draw("text", { class: name, ...at });
+    // What is to be heard stands in the name of the node.
+    const text = (name, at) => draw("text", { class: name, "aria-hidden": "true", ...at });
     this.box = draw("rect", { class: "ee-box", height: BOX });
     this.bar = draw("rect", { class: "ee-bar", x: 6, y: BOX - 4, height: 2, rx: 1 });
     this.sign = text("ee-sign", { x: 13, y: 16.5, "text-anchor": "middle" });
