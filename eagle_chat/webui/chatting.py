@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from eagle_chat.webui.answer_html import answer_html, figures_html, plain_html
 from eagle_chat.webui.controls import Controls
 from eagle_chat.webui.decoding import answer_events
 from eagle_chat.webui.live import LiveRun
+from eagle_chat.webui.measured import Measured
 from eagle_chat.webui.service import EngineService, Job, Waiting
 from eagle_chat.webui.session import Session
 
@@ -71,7 +72,7 @@ def answer(service: EngineService, session: Session, controls: Controls) -> Iter
         yield Picture(transcript(session), None, error_notice(error), False, question, error=error)
         return
     session.job, session.pending = job, None
-    making = _Making(question)
+    making = _Making(question, lambda: service.measured(controls.head))
     failure: EagleChatError | None = None
     try:
         for batch in job.batches():
@@ -104,7 +105,9 @@ def _submit(
     def work(job: Job) -> Iterator[Event]:
         engine = service.engine(controls.head)
         state = service.state(session.key, engine)
-        return answer_events(engine, messages, tree, sampling, lambda: job.stopping, state)
+        yield from answer_events(engine, messages, tree, sampling, lambda: job.stopping, state)
+        if not job.stopping:
+            service.measurements.learn(engine, state)
 
     return service.submit(session.key, work)
 
@@ -112,9 +115,9 @@ def _submit(
 class _Making:
     """An answer in the making."""
 
-    def __init__(self, question: str) -> None:
+    def __init__(self, question: str, measured: Callable[[], Measured]) -> None:
         self._question = question
-        self.metrics, self.live = Metrics(), LiveRun(question)
+        self.metrics, self.live = Metrics(), LiveRun(question, measured)
 
     def take(self, events: list[Event]) -> None:
         for event in events:

@@ -80,7 +80,7 @@ def compare(
     if not done:
         yield Comparison(lanes, "", failure, running=False)
         return
-    explorer = shown(list(recorded), tab="compare")
+    explorer = shown(list(recorded), service.measured(controls.head), tab="compare")
     yield Comparison(lanes, verdict_html(runs[0], runs[1], names), "", False, runs, explorer)
 
 

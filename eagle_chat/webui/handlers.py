@@ -174,10 +174,8 @@ class Handlers:
         return self._save(request, "html")
 
     def _save(self, request: gr.Request, kind: str) -> tuple[Any, Any]:
-        table = self._service.loaded.known_costs if self._service.loaded else None
-        costs = table.verify if table is not None else None
         try:
-            return recordings.saved(self.session(request), kind, costs), ""
+            return recordings.saved(self.session(request), kind, self._service.measured()), ""
         except EagleChatError as error:
             return gr.skip(), error_notice(error)
 
@@ -195,7 +193,7 @@ class Handlers:
             yield one.lanes, one.verdict, explorer, one.notice, _button(not one.running), _button(one.running)
 
     def sample(
-        self, request: gr.Request, prompt: str, rule: str, draws: float, temperature: float, *values: Any
+        self, request: gr.Request, prompt: str, rule: str, policy: str, draws: float, temperature: float, *values: Any
     ) -> Iterator[tuple[Any, Any, Any, Any]]:
         """First tokens: picture, notice, start and stop buttons."""
         try:
@@ -203,7 +201,7 @@ class Handlers:
         except EagleChatError as error:
             yield gr.skip(), error_notice(error), gr.skip(), gr.skip()
             return
-        arguments = (prompt, rule, draws, temperature, Controls(*values))
+        arguments = (prompt, rule, draws, temperature, Controls(*values), policy)
         for one in lossless.sample(self._service, session, *arguments):
             yield one.picture, one.notice, _button(not one.running), _button(one.running)
 

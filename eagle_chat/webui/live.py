@@ -8,20 +8,27 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any
 
 from eagle_chat.core.events import Committed, Drafted, Event, Started, Verified
 from eagle_chat.core.recording import Run
 from eagle_chat.webui.explorer import cycle_data, runs_data
-from eagle_chat.webui.explorer.data import VERSION
+from eagle_chat.webui.measured import Measured
 
 _numbers = itertools.count(1)
 
 
-def shown(runs: list[Run], costs: Mapping[int, float] | None = None, tab: str = "mask") -> dict[str, Any]:
-    """Finished runs for the explorer. UserError where they are more than a page can hold."""
-    return _value(next(_numbers), as_json(runs_data(runs, costs)), tab=tab)
+def shown(runs: list[Run], measured: Measured | None = None, tab: str = "mask") -> dict[str, Any]:
+    """Finished runs for the explorer, with what is known of the machine they ran on. UserError where they are more than
+    a page can hold."""
+    return _value(next(_numbers), as_json(page(runs, measured)), tab=tab)
+
+
+def page(runs: list[Run], measured: Measured | None = None) -> dict[str, Any]:
+    """The explorer's data of these runs."""
+    known = measured or Measured()
+    return runs_data(runs, known.passes, known.plain)
 
 
 def run_json(run: Run) -> str:
@@ -43,8 +50,9 @@ def _value(number: int, page: str, cycles: list[str] | None = None, **more: Any)
 class LiveRun:
     """Collects the events of one answer."""
 
-    def __init__(self, question: str) -> None:
-        self._run = Run(question)
+    def __init__(self, question: str, measured: Callable[[], Measured] = Measured) -> None:
+        """`measured()`: what is known of the machine at that moment."""
+        self._run, self._measured = Run(question), measured
         self._id = next(_numbers)
         self._page = ""
         self._cycles: list[str] = []
@@ -55,7 +63,7 @@ class LiveRun:
         """The next event."""
         self._run.events.append(event)
         if isinstance(event, Started):
-            self._page = as_json(runs_data([self._run]))
+            self._page = as_json(page([self._run], self._measured()))
         elif isinstance(event, Drafted):
             self._drafted, self._verified = event, None
         elif isinstance(event, Verified):
@@ -75,5 +83,5 @@ class LiveRun:
 
     def ended(self, pages: list[str]) -> dict[str, Any]:
         """The same story at its end, with the answers before it: `pages` are their `run_json`, this one's last."""
-        head = as_json({"version": VERSION, "costs": {}})[:-1]
-        return _value(self._id, f'{head},"runs":[{",".join(pages)}]}}')
+        head = as_json({**page([], self._measured()), "runs": 0})
+        return _value(self._id, head.replace('"runs":0', f'"runs":[{",".join(pages)}]'))

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from eagle_chat.core.config import AUTO_NODES, PolicyName, TreeConfig
 from eagle_chat.core.conversation import Conversation
 from eagle_chat.core.errors import EagleChatError, UserError
 from eagle_chat.webui import limits
@@ -27,6 +28,11 @@ RULES = {
     "no residual": "wrong on purpose: a refused draft gets a second chance",
     "wrong q": "wrong on purpose: fixed drafts judged as if they were sampled",
 }
+TREES: dict[PolicyName, str] = {"dynamic": "dynamic tree", "static": "static tree", "chain": "chain"}
+NODES = 8
+"""Of a dynamic tree where the chat's is chosen by cost: that might be none, and nothing would be tested."""
+PLAIN = 0.05
+"""A wrong rule closer than this to the target's law (total variation) is said to be hard to catch."""
 
 
 @dataclass(frozen=True)
@@ -47,13 +53,15 @@ def sample(
     draws: float | None,
     temperature: float | None,
     controls: Controls,
+    policy: str = "dynamic",
 ) -> Iterator[Sampled]:
-    """Draw first tokens after `prompt` with `rule`, and hold them against the target's law."""
+    """Draw one token of the answer to `prompt` many times with `rule`, and hold the draws against the target's law.
+    `policy`: one of `TREES`; depth, width and nodes are those of `controls`."""
     result: dict[str, Any] | None = None
     try:
         if session.busy:
             raise UserError("one question at a time expected, found an answer still being made: wait or stop it")
-        job = _submit(service, session, prompt, rule, draws, temperature, controls)
+        job = _submit(service, session, prompt, rule, draws, temperature, controls, policy)
     except EagleChatError as error:
         yield Sampled("", error_notice(error), running=False)
         return
@@ -82,6 +90,7 @@ def _submit(
     draws: float | None,
     temperature: float | None,
     controls: Controls,
+    policy: str,
 ) -> Job:
     from eagle_chat.bench.first_token import FirstTokens
 
@@ -92,7 +101,7 @@ def _submit(
     text = limits.check_text(prompt, limits.MESSAGE, "a question")
     if not text.strip():
         raise UserError("a question expected, found none: write one")
-    tree = controls.tree(controls.policy)
+    tree = _tree(controls, policy)
     config = dataclasses.replace(controls.sampling(), temperature=float(temperature or 0))
     messages = Conversation(controls.system_text()).messages(text)
 
@@ -110,12 +119,22 @@ def _submit(
     return service.submit(session.key, work)
 
 
+def _tree(controls: Controls, policy: str) -> TreeConfig:
+    if policy not in TREES:
+        raise UserError(f"one of {', '.join(TREES)} expected, found {policy!r}: choose one of these")
+    tree = controls.tree(policy)  # type: ignore[arg-type]  # checked just now
+    return dataclasses.replace(tree, total_tokens=NODES) if tree.total_tokens == AUTO_NODES else tree
+
+
 def picture_html(result: dict[str, Any], rule: str) -> str:
     """Two bars a token: the target's probability and the share drawn; above them the verdict."""
     tokens = [*result["tokens"], {"text": "all others", "drafted": False, "other": True, **result["rest"]}]
     longest = max(max(row["p"], row["drawn"]) for row in tokens) or 1.0
     rows = "".join(_row(row, longest) for row in tokens)
-    about = f"After <b class='ec-token'>{_token(result['root'])}</b>, {result['draws']:,} of {result['wanted']:,} draws"
+    about = (
+        f"The token after <b class='ec-token'>{_token(result['beginning'])}</b> in the answer, "
+        f"{result['draws']:,} of {result['wanted']:,} draws"
+    )
     return (
         f"{verdict_html(result, rule)}"
         f'<table class="ec-law"><caption>{about}. <span class="ec-key ec-key-p">the target\'s probability</span> '
@@ -131,6 +150,18 @@ def verdict_html(result: dict[str, Any], rule: str) -> str:
     if p_value is None:
         return '<p class="ec-verdict">Too few draws to judge yet.</p>'
     shown = f"{p_value:.2g}" if p_value >= 1e-12 else "below 1e-12"
+    apart = result["wrong"].get(rule, 1.0)
+    if apart < PLAIN:
+        return (
+            f'<p class="ec-verdict">Here this wrong rule is only {apart:.1%} away from the target\'s distribution, '
+            "which no test of so few draws can see: the drafted tokens are next to impossible or next to certain. Take "
+            "another question, or a temperature nearer to 1.</p>"
+        )
+    if result["verdict"] == "fits" and rule in result["wrong"]:
+        return (
+            f'<p class="ec-verdict">Not caught yet (chi-square p = {shown}): this wrong rule is {apart:.0%} away from '
+            "the target's distribution, which more draws will show.</p>"
+        )
     if result["verdict"] == "fits":
         return (
             f'<p class="ec-verdict ec-good">✓ The draws fit the target\'s distribution (chi-square p = {shown}): '

@@ -38,9 +38,9 @@ COMPARE_HINT = """<p class="ec-hint">The same question and seed, answered twice 
 texts must be the same, token for token; the number of passes is not. Temperature, seed and tree are those of the
 chat's settings.</p>"""
 LOSSLESS_HINT = """<p class="ec-hint">“Lossless” is a claim about chances: with the draft, every token must be as
-likely as without it. Here the token after the same beginning is drawn many times, each time with another seed,
-and counted beside the probability that the model itself gives it. Choose a rule that is wrong on purpose to see
-the test fail. Tree and policy are those of the chat's settings.</p>"""
+likely as without it. Here the same token of an answer is drawn many times, each time with another seed, and
+counted beside the probability that the model itself gives it. Choose a rule that is wrong on purpose to see the test
+fail. It is the first token for which the draft matters: where a wrong rule would show.</p>"""
 
 
 def build(service: EngineService, handlers: Handlers, defaults: Controls) -> Any:
@@ -195,6 +195,8 @@ def _lossless(handlers: Handlers, controls: list[Any]) -> None:
             scale=4,
             elem_id="ec-rule",
         )
+        trees = [(label, name) for name, label in lossless.TREES.items()]
+        policy = gr.Dropdown(trees, value="dynamic", label="Draft", scale=2, min_width=130, elem_id="ec-law-tree")
         temperature = gr.Slider(0.1, 2.0, value=1.0, step=0.1, label="Temperature", scale=3)
         draws = gr.Slider(100, limits.DRAWS, value=1000, step=100, label="Draws", scale=3)
     with gr.Row(elem_classes="ec-buttons"):
@@ -202,6 +204,6 @@ def _lossless(handlers: Handlers, controls: list[Any]) -> None:
         stop = gr.Button("Stop", size="sm", interactive=False, elem_classes="ec-stop")
     notice = part("html", "", attributes='class="ec-notice" role="status"')
     picture = part("html", "", elem_id="ec-law")
-    inputs = [prompt, rule, draws, temperature, *controls]
+    inputs = [prompt, rule, policy, draws, temperature, *controls]
     start.click(handlers.sample, inputs, [picture, notice, start, stop], **STREAM)
     stop.click(handlers.stop, outputs=notice, **QUIET)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,9 @@ from eagle_chat.core.assets import asset_path
 from eagle_chat.core.errors import UserError
 from eagle_chat.core.recording import Run
 from eagle_chat.webui import limits
-from eagle_chat.webui.explorer import html_page, runs_data
+from eagle_chat.webui.explorer import html_page
+from eagle_chat.webui.live import page
+from eagle_chat.webui.measured import Measured
 from eagle_chat.webui.session import Session
 
 
@@ -63,13 +64,14 @@ def open_upload(path: str | None) -> list[Run]:
     return recording.parse(text, file.name)
 
 
-def saved(session: Session, kind: str, costs: Mapping[int, float] | None = None) -> dict[str, Any]:
-    """What is shown, as a file to be saved: name, media type, text. `kind`: "jsonl" or "html"."""
+def saved(session: Session, kind: str, measured: Measured) -> dict[str, Any]:
+    """What is shown, as a file to be saved: name, media type, text. `kind`: "jsonl" or "html". `measured`: what is
+    known of this machine; a recording that was opened may come from another one."""
     runs = session.runs()
     if not runs:
         raise UserError("a recorded answer expected, found none: ask something or open a recording first")
     if kind == "html":
-        text, media = html_page(runs_data(runs, costs)), "text/html"
+        text, media = html_page(page(runs, None if session.opened else measured)), "text/html"
     else:
         text, media = "".join(recording.lines(runs)), "application/jsonl"
     return {"name": f"eagle-chat.{kind}", "type": media, "text": text}

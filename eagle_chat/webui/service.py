@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from eagle_chat.core.errors import EagleChatError, UserError
 from eagle_chat.webui import limits
+from eagle_chat.webui.measured import Measured, Measurements
 
 if TYPE_CHECKING:
     from eagle_chat.core.engine import Engine
@@ -131,6 +132,7 @@ class EngineService:
         self._load, self._change = load, change
         self.heads, self.is_server = heads, is_server
         self._engines: dict[str, Engine] = {}
+        self.measurements = Measurements()
         self._states: OrderedDict[str, DecodingState] = OrderedDict()
         self._jobs: deque[Job] = deque()
         self._changed = threading.Condition()
@@ -159,6 +161,10 @@ class EngineService:
     def stopping(self) -> bool:
         """Whether the running job should end; for the worker's thread."""
         return self._jobs[0].stopping
+
+    def measured(self, head: str = "") -> Measured:
+        """What is known of the costs with a head."""
+        return self.measurements.of(self._engines.get(head))
 
     def submit(self, owner: str, work: Callable[[Job], Iterator[Any]]) -> Job:
         """Put a job at the queue's end. UserError where the queue is full or the owner has a job already."""

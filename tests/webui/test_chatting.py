@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import threading
 from typing import Any
 
@@ -8,9 +9,10 @@ import pytest
 from eagle_chat.core import recording
 from eagle_chat.core.config import SamplingConfig, TreeConfig
 from eagle_chat.core.errors import UserError
-from eagle_chat.webui import comparing, limits, lossless
+from eagle_chat.webui import comparing, limits
 from eagle_chat.webui.chatting import Picture, answer
 from eagle_chat.webui.controls import Controls
+from eagle_chat.webui.measured import Measured
 from eagle_chat.webui.session import Session, Sessions
 from tests.tiny import tokens_of
 from tests.webui.served import WAIT, Held, service_of
@@ -47,6 +49,24 @@ def test_an_answer_streams_and_becomes_a_turn_with_its_recording(engine: Held) -
     assert tokens_of(run.events) == right
     assert len(recording.parse("".join(recording.lines(session.runs())))) == 1
     assert len(ask(service, session, "and more")[-1].transcript["turns"]) == 2
+
+
+def test_after_an_answer_the_page_knows_what_a_plain_step_costs(engine: Held) -> None:
+    """It is timed on the conversation's own state, which the next answer goes on with."""
+    service, session = service_of(engine), Session("anna")
+    assert service.measured() == Measured()
+    pictures = ask(service, session, "hello")
+    plain = service.measured().plain
+    assert plain["verify"] > 0
+    explorer = pictures[-1].explorer
+    assert explorer is not None
+    page = json.loads(explorer["page"])
+    assert page["plain"] == pytest.approx(dict(plain), rel=1e-4)
+    assert page["runs"][0]["question"] == "hello"
+    right = expected(engine, session, "and more")
+    ask(service, session, "and more")
+    assert session.conversation.turns[1].token_ids == right
+    assert service.measured().plain == plain, "once is enough"
 
 
 @pytest.mark.parametrize("controls", [{"policy": "chain"}, {"policy": "static", "temperature": 0.9}, {"mode": "plain"}])
@@ -176,20 +196,3 @@ def test_a_comparison_gives_the_same_text_and_leaves_the_conversation_alone(engi
     assert not session.busy
     (wrong,) = comparing.compare(service_of(engine), session, "hello", ("none", "fast"), SHORT)
     assert "found &#x27;fast&#x27;" in wrong.notice
-
-
-def test_first_tokens_follow_the_law_and_a_wrong_rule_does_not(engine: Held) -> None:
-    """The static tree drafts by sampling, so that even a random head drafts what the target may say."""
-    controls, session = Controls(policy="static"), Session("anna")
-    results = {}
-    for rule in ("coupled", "rejection", "no residual"):
-        states = list(lossless.sample(service_of(engine), session, "hi", rule, 500, 1.0, controls))
-        assert states[-1].result is not None
-        results[rule] = states[-1].result
-    assert results["coupled"]["verdict"] == results["rejection"]["verdict"] == "fits"
-    assert results["no residual"]["verdict"] == "fault"
-    assert all(result["draws"] == 500 for result in results.values())
-    (greedy,) = [
-        one for one in lossless.sample(service_of(engine), session, "hi", "coupled", 500, 0.0, controls) if one.notice
-    ][-1:]
-    assert "temperature above 0" in greedy.notice

@@ -15,6 +15,7 @@ from eagle_chat.webui import limits, recordings
 from eagle_chat.webui.answer_html import answer_html, plain_html
 from eagle_chat.webui.controls import Controls
 from eagle_chat.webui.live import shown
+from eagle_chat.webui.measured import Measured
 from eagle_chat.webui.session import Session
 from tests.webui.served import HOSTILE
 
@@ -83,9 +84,9 @@ def test_the_bundled_recordings_open_and_can_be_saved() -> None:
     for name in recordings.bundled():
         session = Session("anna", opened=recordings.open_bundled(name))
         assert json.loads(shown(session.runs())["page"])["runs"]
-        page = recordings.saved(session, "html")
+        page = recordings.saved(session, "html", Measured())
         assert len(page["text"]) < 1_500_000
-        assert recordings.saved(session, "jsonl")["text"].count("\n") > 3
+        assert recordings.saved(session, "jsonl", Measured())["text"].count("\n") > 3
     with pytest.raises(UserError, match="one of the page's recordings"):
         recordings.open_bundled("../../etc/passwd")
 

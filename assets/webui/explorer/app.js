@@ -30,6 +30,7 @@ class Explorer {
       () => ({
         runs: this.model.runs,
         costs: this.model.costs,
+        plain: this.model.plain,
         place: this.at.run,
         run: this.run,
         index: this.at.cycle,

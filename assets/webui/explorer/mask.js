@@ -2,11 +2,39 @@
 
 const MOST_ROWS = 160;
 const DIGITS_UP_TO = 26;
+const NAMES_UP_TO = 60;
 
 class MaskView {
   constructor(onSelect) {
     this.onSelect = onSelect;
-    this.holder = make("div", { class: "ee-mask" });
+    this.cells = new Cells();
+    this.cells.element.setAttribute("aria-hidden", "true");
+    this.lit = new Cells();
+    change(this.lit.element, { class: "ee-cells ee-row", id: newId("row"), role: "option" });
+    // A listbox with the one row that is looked at, which tells its place: to hear, as good as one with all rows.
+    this.matrix = make(
+      "div",
+      {
+        class: "ee-matrix",
+        role: "listbox",
+        "aria-label": "Attention mask, a row for each node",
+        tabindex: "0",
+        onkeydown: (event) => this.press(event),
+        onpointermove: (event) => this.point(event),
+        onpointerleave: () => this.select(null),
+        onfocus: () => this.select(this.rows[this.place]),
+        onblur: () => this.select(null),
+      },
+      make(
+        "div",
+        { class: "ee-matrix-head", "aria-hidden": "true" },
+        make("span", {}, "text"),
+        make("span", {}, "nodes of the tree"),
+      ),
+      this.cells.element,
+      this.lit.element,
+    );
+    this.holder = make("div", { class: "ee-mask" }, this.matrix);
     this.sentence = make("p", { class: "ee-note", "aria-live": "polite" });
     this.intro = make("p", { class: "ee-prose" });
     this.element = make("div", {}, this.intro, make("div", { class: "ee-columns" }, this.holder, this.sentence));
@@ -17,9 +45,9 @@ class MaskView {
     const { tree } = cycle;
     if (tree && tree === this.tree) return;
     this.tree = tree;
+    this.holder.hidden = !tree;
     if (!tree) {
       replace(this.intro, "There is no tree in this cycle, so there is no mask.");
-      replace(this.holder);
       replace(this.sentence);
       return;
     }
@@ -35,142 +63,42 @@ class MaskView {
       size < tree.kept.length ? ` The first ${size} rows are drawn.` : "",
     );
     this.rows = tree.kept.slice(0, size);
-    replace(this.holder, this.matrix(size));
+    this.place = Math.min(this.place ?? 0, size - 1);
+    this.lay(size);
+    this.cells.show(this.rows, this.grid);
     this.light(null);
   }
 
-  matrix(size) {
+  // How large a cell of so many rows is, and what there is room for.
+  lay(size) {
+    if (this.grid && this.grid.size === size) return;
     const cell = clamp(Math.floor(430 / size), 9, 22);
-    const names = size <= 60;
-    const left = names ? 112 : 8;
-    const prefix = 46;
-    const top = 22;
-    const width = left + prefix + 6 + size * cell + 4;
-    const svg = draw("svg", {
-      class: "ee-matrix",
-      role: "listbox",
-      "aria-label": "Attention mask, a row for each node",
-      tabindex: "0",
-      viewBox: `0 0 ${width} ${top + size * cell + 4}`,
-      width,
-      height: top + size * cell + 4,
-      onkeydown: (event) => this.press(event),
-      onpointerover: (event) => this.point(event),
-      onpointerleave: () => this.select(null),
-      onfocus: () => this.select(this.rows[this.place ?? 0]),
-      onblur: () => this.select(null),
-    });
-    svg.append(
-      draw("text", { class: "ee-axis", x: left + prefix / 2, y: 14, "text-anchor": "middle" }, "text"),
-      draw(
-        "text",
-        { class: "ee-axis", x: left + prefix + 6 + (size * cell) / 2, y: 14, "text-anchor": "middle" },
-        "nodes of the tree",
-      ),
-    );
-    this.lines = this.rows.map((node, row) => this.line(node, row, { cell, left, prefix, top, names, size }));
-    svg.append(...this.lines);
-    return svg;
-  }
-
-  line(node, row, at) {
-    const y = at.top + row * at.cell;
-    const seen = new Set();
-    for (let one = node; one; one = one.parent) seen.add(one.slot);
-    const start = at.left + at.prefix + 6;
-    const digits = at.size <= DIGITS_UP_TO;
-    const font = Math.min(at.cell - 2, 12);
-    const line = draw("g", {
-      class: "ee-row",
-      id: newId("row"),
-      role: "option",
-      "aria-selected": "false",
-      "data-row": row,
-      "aria-label": this.sees(node),
-    });
-    line.append(draw("rect", { class: "ee-band", x: 0, y, width: start + at.size * at.cell, height: at.cell }));
-    if (at.names) {
-      line.append(
-        draw(
-          "text",
-          {
-            class: "ee-rowname",
-            x: at.left - 6,
-            y: y + at.cell / 2 + font * 0.35,
-            "text-anchor": "end",
-            "font-size": font,
-          },
-          label(node.text, 13),
-        ),
-      );
-    }
-    line.append(draw("rect", { class: "ee-prefix", x: at.left, y: y + 0.5, width: at.prefix, height: at.cell - 1 }));
-    if (digits)
-      line.append(
-        draw(
-          "text",
-          {
-            class: "ee-one",
-            x: at.left + at.prefix / 2,
-            y: y + at.cell / 2 + font * 0.35,
-            "text-anchor": "middle",
-            "font-size": font,
-          },
-          "1 … 1",
-        ),
-      );
-    if (!digits) {
-      // Without digits a row is one shape: sixty rows of single cells would take longer to draw than the tree.
-      const cell = (column) =>
-        `M${start + column * at.cell + 0.5} ${y + 0.5}h${at.cell - 1}v${at.cell - 1}h${1 - at.cell}z`;
-      const ancestors = [...seen].filter((column) => column !== row && column < at.size);
-      line.append(draw("path", { class: "ee-cell", d: ancestors.map(cell).join("") }));
-      line.append(draw("path", { class: "ee-cell ee-self", d: cell(row) }));
-      return line;
-    }
-    for (let column = 0; column < at.size; column += 1) {
-      const sees = seen.has(column);
-      const x = start + column * at.cell;
-      if (sees)
-        line.append(
-          draw("rect", {
-            class: column === row ? "ee-cell ee-self" : "ee-cell",
-            x: x + 0.5,
-            y: y + 0.5,
-            width: at.cell - 1,
-            height: at.cell - 1,
-          }),
-        );
-      line.append(
-        draw(
-          "text",
-          {
-            class: sees ? "ee-one" : "ee-zero",
-            x: x + at.cell / 2,
-            y: y + at.cell / 2 + font * 0.35,
-            "text-anchor": "middle",
-            "font-size": font,
-          },
-          sees ? "1" : "0",
-        ),
-      );
-    }
-    return line;
+    const left = size <= NAMES_UP_TO ? NAMES : 8;
+    this.grid = { size, cell, left, digits: size <= DIGITS_UP_TO };
+    const measures = { cell, left, start: left + PREFIX + 6, font: Math.min(cell - 2, 12) };
+    for (const [name, pixels] of Object.entries(measures)) this.matrix.style.setProperty(`--${name}`, `${pixels}px`);
+    Object.assign(this.matrix.style, { width: `${measures.start + size * cell + 4}px` });
   }
 
   // Light the row of a node that was pointed at, here or in the tree.
   light(node) {
-    if (!this.tree || !this.lines) return;
-    this.lines.forEach((line, row) => {
-      const on = Boolean(node) && this.rows[row] === node;
-      line.classList.toggle("ee-on", on);
-      line.setAttribute("aria-selected", String(on));
-      if (on) {
-        this.place = row;
-        line.parentNode.setAttribute("aria-activedescendant", line.id);
-      }
+    if (!this.tree) return;
+    const row = this.rows.indexOf(node);
+    const on = row >= 0;
+    if (on) this.place = row;
+    const { element } = this.lit;
+    this.lit.show([this.rows[this.place]], this.grid);
+    element.style.top = `${HEADING + this.place * this.grid.cell}px`;
+    element.classList.toggle("ee-on", on);
+    change(element, {
+      "aria-label": this.sees(this.rows[this.place]),
+      "aria-posinset": this.place + 1,
+      "aria-selected": on,
+      "aria-setsize": this.rows.length,
+      "data-row": this.place,
     });
-    replace(this.sentence, this.sees(node));
+    change(this.matrix, { "aria-activedescendant": on ? element.id : null });
+    say(this.sentence, this.sees(node));
   }
 
   sees(node) {
@@ -186,19 +114,21 @@ class MaskView {
   }
 
   select(node) {
+    this.pointed = node;
     this.light(node);
     this.onSelect(node);
   }
 
   point(event) {
-    const line = event.target.closest("[data-row]");
-    if (line) this.select(this.rows[Number(line.dataset.row)]);
+    const down = event.clientY - this.matrix.getBoundingClientRect().top - HEADING;
+    const node = this.rows[Math.floor(down / this.grid.cell)] ?? null;
+    if (node !== this.pointed) this.select(node);
   }
 
   press(event) {
     const by = { ArrowDown: 1, ArrowUp: -1, PageDown: 10, PageUp: -10 }[event.key];
     const to =
-      event.key === "Home" ? 0 : event.key === "End" ? this.rows.length - 1 : by ? (this.place ?? 0) + by : null;
+      event.key === "Home" ? 0 : event.key === "End" ? this.rows.length - 1 : by ? this.place + by : null;
     if (to === null) return;
     event.preventDefault();
     event.stopPropagation();

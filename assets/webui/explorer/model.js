@@ -30,8 +30,15 @@ function readData(data) {
   for (const [nodes, seconds] of Object.entries(data.costs ?? {})) {
     if (Number(nodes) >= 1 && seconds > 0) costs.set(Number(nodes), seconds);
   }
+  const plain = secondsByStage(data.plain);
   const runs = wholly("runs", () => data.runs.map((run, place) => new RunModel(run, `run ${place + 1}`)));
-  return { runs, costs };
+  return { runs, costs, plain: sum(Object.values(plain)) ? plain : null };
+}
+
+function secondsByStage(found) {
+  const seconds = {};
+  for (const [stage, value] of Object.entries(found ?? {})) if (value >= 0) seconds[stage] = value;
+  return seconds;
 }
 
 // A list of tokens: ids and texts side by side.
@@ -117,8 +124,7 @@ class CycleModel {
     });
     this.accepted = isCount(cycle.accepted) ? cycle.accepted : 0;
     this.levels = isText(cycle.levels) ? [...cycle.levels].map((sign) => sign === "1") : [];
-    this.seconds = {};
-    for (const [stage, seconds] of Object.entries(cycle.seconds ?? {})) if (seconds >= 0) this.seconds[stage] = seconds;
+    this.seconds = secondsByStage(cycle.seconds);
     this.total = sum(Object.values(this.seconds));
     this.numNodes = isCount(cycle.num_nodes) ? cycle.num_nodes : 1;
     this.raw = cycle.tree ?? null;

@@ -7,7 +7,7 @@ class PayView {
     this.typed = null;
   }
 
-  show({ runs, run, costs }) {
+  show({ runs, run, costs, plain }) {
     const changed = this.run !== run || this.cycles !== run.cycles.length;
     Object.assign(this, { runs, run, costs, cycles: run.cycles.length });
     const mean = run.meanSeconds();
@@ -19,20 +19,20 @@ class PayView {
       this.run = null;
       return;
     }
-    if (changed) this.measure(mean);
+    if (changed) this.measure(mean, plain);
     if (changed || !this.element.firstChild) this.build();
     this.update();
   }
 
-  // What the recordings say.
-  measure(mean) {
+  // What the recordings say; `step`: seconds of a plain step by stage, measured beside them, or null.
+  measure(mean, step) {
     const { run } = this;
     const plain =
       this.runs.find((one) => one.plain && one.decoding.length && one.question === run.question) ??
       this.runs.find((one) => one.plain && one.decoding.length);
     const traced = run.decoding.filter((cycle) => cycle.traced);
     this.mean = mean;
-    this.plainMean = plain ? plain.meanSeconds() : null;
+    this.plainMean = plain ? plain.meanSeconds() : step;
     const most = { depth: 1, topK: 1, nodes: 1, drafted: 1 };
     const raise = (name, value) => (most[name] = Math.max(most[name], value));
     for (const cycle of traced) {
@@ -45,6 +45,8 @@ class PayView {
       if (fresh) cycle.forget();
     }
     Object.assign(this, most);
+    const points = passPoints(this.costs, this.runs);
+    this.points = points.length ? points : [[this.nodes, mean.verify]];
     this.ask = { depth: this.depth, topK: this.topK, nodes: this.nodes };
   }
 
@@ -54,16 +56,9 @@ class PayView {
   }
 
   get passCosts() {
-    if (this.costs.size > 1) return new PassCosts([...this.costs]);
-    const one = this.plainMean ? this.plainMean.verify : this.plainStep;
-    return new PassCosts(
-      one && this.nodes > 1
-        ? [
-            [1, one],
-            [this.nodes, this.mean.verify],
-          ]
-        : [[this.nodes, this.mean.verify]],
-    );
+    const { points, plainStep } = this;
+    if (!plainStep || points[0][0] === 1) return new PassCosts(points);
+    return new PassCosts([[1, this.plainMean?.verify ?? plainStep], ...points]);
   }
 
   // c of a tree: the target's pass by its nodes, the head's passes by the levels, the rest as it was.
@@ -159,8 +154,8 @@ class PayView {
 
   footnote() {
     const basis =
-      this.costs.size > 1
-        ? "The cost of a pass by N was measured."
+      this.points.length > 1
+        ? `The cost of a pass was measured at N = ${this.points.map(([nodes]) => nodes).join(", ")}.`
         : "The cost of a pass by N is a straight line between the plain step and the recorded tree.";
     const rule =
       this.run.rule === "rejection"

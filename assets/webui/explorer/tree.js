@@ -4,9 +4,11 @@ class TreeView {
   // `onSelect(node or null)`: a node is looked at.
   constructor(onSelect) {
     this.onSelect = onSelect;
-    this.elements = new Map();
+    this.shapes = new Map();
     this.focused = "n0";
-    this.edges = draw("g", { class: "ee-edges" });
+    const line = (kind) => [kind, draw("path", { class: `ee-edge${kind && ` ee-${kind}`}` })];
+    this.lines = Object.fromEntries(["", "weak", "to-come", "taken"].map(line)); // the accepted path lies above
+    this.edges = draw("g", {}, Object.values(this.lines));
     this.boxes = draw("g", {});
     this.svg = draw("svg", { class: "ee-tree", role: "tree", "aria-label": "Draft tree" }, this.edges, this.boxes);
     this.viewport = new Viewport(this.svg, () => this.tip.place());
@@ -35,19 +37,19 @@ class TreeView {
     this.svg.setAttribute("aria-label", name);
     this.svg.dataset.step = step.kind;
     this.tip.hide();
+    // Within a cycle nodes move to their new places; those of another cycle are others, and stand there at once.
+    this.boxes.classList.toggle("ee-moving", !changed);
     const seen = new Set();
-    this.edges.replaceChildren();
     for (const item of this.view.items) {
-      const look = lookOf(item, tree, step);
-      item.look = look;
+      item.look = lookOf(item, tree, step);
       seen.add(item.key);
-      this.drawNode(item, look);
-      if (item.above) this.drawEdge(item, look);
+      this.drawNode(item, item.look);
     }
-    for (const [key, element] of this.elements) {
+    this.drawEdges();
+    for (const [key, { element }] of this.shapes) {
       if (!seen.has(key)) {
         element.remove();
-        this.elements.delete(key);
+        this.shapes.delete(key);
       }
     }
     this.shown = this.view.items.filter((item) => item.look.look !== "ghost");
@@ -57,59 +59,29 @@ class TreeView {
   }
 
   drawNode(item, look) {
-    const { size } = this.view;
-    const width = size.widths[item.column];
-    let element = this.elements.get(item.key);
-    if (!element) {
-      element = draw("g", { "data-key": item.key });
-      this.elements.set(item.key, element);
-      this.boxes.append(element);
+    let shape = this.shapes.get(item.key);
+    if (!shape) {
+      shape = new NodeShape(item.key);
+      this.shapes.set(item.key, shape);
+      this.boxes.append(shape.element);
     }
-    element.setAttribute("class", `ee-node ee-${look.look}${look.faint ? " ee-faint" : ""}`);
-    if (look.look === "ghost") {
-      for (const name of ["role", "aria-level", "aria-label", "tabindex"]) element.removeAttribute(name);
-      element.setAttribute("aria-hidden", "true");
-    } else {
-      element.removeAttribute("aria-hidden");
-      element.setAttribute("role", "treeitem");
-      element.setAttribute("aria-level", String(item.column + 1));
-      element.setAttribute("aria-label", spokenNode(item, this.tree, look));
-    }
-    element.style.transform = `translate(${size.lefts[item.column]}px, ${boxTop(item.row)}px)`;
-    if (look.look === "ghost") {
-      element.replaceChildren(draw("rect", { class: "ee-box", width, height: BOX, rx: 6 }));
-      return;
-    }
-    const round = look.look === "bonus" || look.look === "folded" ? BOX / 2 : look.look === "root" ? 3 : 6;
-    const number = look.number === null ? "" : shortProbability(look.number);
-    const share = look.number === null ? 0 : clamp(look.number, 0, 1);
-    element.replaceChildren(
-      draw("rect", { class: "ee-box", width, height: BOX, rx: round }),
-      look.number === null
-        ? ""
-        : draw("rect", { class: "ee-bar", x: 6, y: BOX - 4, height: 2, width: (width - 12) * share, rx: 1 }),
-      draw("text", { class: "ee-sign", x: 13, y: 16.5, "text-anchor": "middle" }, LOOKS[look.look].sign),
-      draw("text", { class: "ee-label", x: look.look === "folded" ? 10 : 23, y: 16.5 }, labelSpans(item.label)),
-      draw("text", { class: "ee-number", x: width - 7, y: 16, "text-anchor": "end" }, number),
-    );
+    shape.show(item, look, this.view.size, this.tree);
   }
 
-  drawEdge(item, look) {
-    const accepted = look.look === "accepted" || look.look === "bonus";
-    const kind = accepted
-      ? " ee-taken"
-      : look.look === "ghost"
-        ? " ee-to-come"
-        : look.look === "dropped" || look.look === "folded"
-          ? " ee-weak"
-          : "";
-    this.edges.append(draw("path", { class: `ee-edge${kind}`, d: edgePath(this.view.size, item.above, item) }));
+  // Edges of one kind are one line with many strokes.
+  drawEdges() {
+    const strokes = { "": [], weak: [], "to-come": [], taken: [] };
+    const kinds = { accepted: "taken", bonus: "taken", ghost: "to-come", dropped: "weak", folded: "weak" };
+    for (const item of this.view.items) {
+      if (item.above) strokes[kinds[item.look.look] ?? ""].push(edgePath(this.view.size, item.above, item));
+    }
+    for (const [kind, paths] of Object.entries(strokes)) change(this.lines[kind], { d: paths.join("") });
   }
 
   // One node can be reached with the tab key; arrow keys go on from there.
   rove() {
     for (const { key } of this.shown)
-      this.elements.get(key).setAttribute("tabindex", key === this.focused ? "0" : "-1");
+      change(this.shapes.get(key).element, { tabindex: key === this.focused ? "0" : "-1" });
   }
 
   enter(element) {
@@ -131,7 +103,7 @@ class TreeView {
   mark(node) {
     const path = new Set();
     for (let one = node; one; one = one.parent) path.add(`n${one.id}`);
-    for (const [key, element] of this.elements) element.classList.toggle("ee-lit", path.has(key));
+    for (const [key, { element }] of this.shapes) element.classList.toggle("ee-lit", path.has(key));
   }
 
   press(event) {
@@ -163,6 +135,6 @@ class TreeView {
       Home: this.shown[0],
     };
     if (!(key in to)) return null;
-    return () => to[key] && this.elements.get(to[key].key).focus();
+    return () => to[key] && this.shapes.get(to[key].key).element.focus();
   }
 }

@@ -42,6 +42,27 @@ function restricted(tree, depth, topK, dynamic) {
 const tauAt = (needed, nodes) =>
   1 + sum(needed.map((one) => one.filter((least) => least <= nodes).length)) / needed.length;
 
+const ENOUGH_PASSES = 3;
+
+// [[nodes, seconds]]: what passes were measured to cost, else what those of the answers here took by their size. Never
+// falling: a larger pass that seems to cost less was measured at a quieter moment.
+function passPoints(costs, runs) {
+  const points = costs.size > 1 ? [...costs] : passesOf(runs);
+  points.sort((a, b) => a[0] - b[0]);
+  points.forEach((point, place) => (point[1] = Math.max(point[1], place ? points[place - 1][1] : 0)));
+  return points;
+}
+
+function passesOf(runs) {
+  const bySize = new Map();
+  for (const { numNodes, seconds } of runs.flatMap((run) => run.decoding)) {
+    if (seconds.verify > 0) bySize.set(numNodes, [...(bySize.get(numNodes) ?? []), seconds.verify]);
+  }
+  const points = [...bySize].map(([nodes, times]) => [nodes, sum(times) / times.length]);
+  const often = points.filter(([nodes]) => bySize.get(nodes).length >= ENOUGH_PASSES);
+  return often.length ? often : points;
+}
+
 // Seconds of a target pass over some nodes: measured sizes, and straight lines between them.
 class PassCosts {
   constructor(points) {

@@ -3,8 +3,8 @@
 A tree of EAGLE-2's size considers some 700 nodes in each cycle, of which 60 are kept. So nodes stand in columns, a
 token's text stands once per run, and probabilities are whole numbers: `-ln(probability)` in steps of 1e-4.
 
-A page is `{"version", "runs", "costs"}`. A run: `question`, `about` (the header), `table` (`ids`, `texts` of the
-tokens), `cycles`, `end`. A cycle: `n`, `out` (token ids), `pieces`, `origins` ("d" or "t" a token), `accepted`,
+A page is `{"version", "runs", "costs", "plain"}`. A run: `question`, `about` (the header), `table` (`ids`, `texts` of
+the tokens), `cycles`, `end`. A cycle: `n`, `out` (token ids), `pieces`, `origins` ("d" or "t" a token), `accepted`,
 `levels` ("1" or "0"), `seconds`, `num_nodes`, and where the run was traced `tree`, of which `_tree` tells the columns.
 Cycle 0 is the prefill.
 """
@@ -45,12 +45,16 @@ def page_data(events: Iterable[Event], costs: Mapping[int, float] | None = None)
     return runs_data(runs, costs)
 
 
-def runs_data(runs: Iterable[Run], costs: Mapping[int, float] | None = None) -> dict[str, Any]:
-    """`page_data` of a recording's runs, which know their questions."""
+def runs_data(
+    runs: Iterable[Run], costs: Mapping[int, float] | None = None, plain: Mapping[str, float] | None = None
+) -> dict[str, Any]:
+    """`page_data` of a recording's runs, which know their questions. `plain`: measured seconds of a plain step by
+    stage, where they are known."""
     runs = list(runs)
     _check(runs)
     measured = {str(nodes): _rounded(seconds) for nodes, seconds in sorted((costs or {}).items())}
-    return {"version": VERSION, "runs": [_run(run) for run in runs], "costs": measured}
+    step = {stage: _rounded(seconds) for stage, seconds in (plain or {}).items()}
+    return {"version": VERSION, "runs": [_run(run) for run in runs], "costs": measured, "plain": step}
 
 
 def cycle_data(

@@ -16,8 +16,8 @@ from typing import Any
 from eagle_chat.core.assets import asset_path
 
 SCRIPTS = (
-    *("start", "model", "text", "layout", "steps", "picture", "tip", "viewport", "tree", "mask", "answer"),
-    *("charts", "calibration", "compare", "whatif", "curve", "pay", "words", "transport", "panels", "app"),
+    *("start", "model", "text", "layout", "steps", "picture", "tip", "viewport", "node", "tree", "cells", "mask"),
+    *("answer", "charts", "calibration", "compare", "whatif", "curve", "pay", "words", "transport", "panels", "app"),
 )
 STYLES = ("explorer", "tree", "panels", "screens")
 """The parts of program and style in `assets/webui/explorer`, in the order in which they are joined."""

@@ -45,7 +45,7 @@
   };
   const behind = (element) => {
     for (let one = element; one; one = one.parentElement) {
-      if (one.matches("g.ee-node, g.ee-row")) {
+      if (one.matches("g.ee-node")) {
         const box = one.querySelector(".ee-box");
         const fill = box && channels(getComputedStyle(box).fill);
         if (fill && !(fill[3] === 0)) return fill.slice(0, 3);
@@ -61,7 +61,7 @@
     if (
       !texts.currentNode.data.trim() ||
       !seen(element) ||
-      element.closest("option, .ee-blank, .ee-zero, .ee-onstage, .ee-on, title")
+      element.closest("option, .ee-blank, .ee-onstage, .ee-row, title")
     )
       continue;
     const style = getComputedStyle(element);

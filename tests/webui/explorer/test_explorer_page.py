@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eagle_chat.core.events import Committed, Drafted, Verified
-from eagle_chat.webui.explorer import cycle_data, explorer_assets, runs_data
+from eagle_chat.core.recording import Run
+from eagle_chat.webui.explorer import cycle_data, explorer_assets, html_page, runs_data
 from tests.webui.explorer.runs import HOSTILE, hostile, made_up, plain, recorded
 
 if TYPE_CHECKING:
@@ -138,22 +139,53 @@ def test_with_the_keyboard_alone(show: Show) -> None:
     assert page.get_by_role("button", name="Pause").count() == 1
 
 
-def test_the_mask_is_the_ancestor_matrix(show: Show) -> None:
-    """Every cell, against the parents of the recorded tree."""
-    (run,) = recorded("demo")
-    shown = show(run)
+def ancestors(run: Run) -> list[set[int]]:
+    """For each kept node of the first tree, the slots that it sees."""
     drafted = next(event for event in run.events if isinstance(event, Drafted))
     slots = {node.id: node.slot for node in drafted.nodes if node.slot >= 0}
-    parents = [slots.get(node.parent, -1) for node in drafted.nodes if node.slot >= 0]
-    rows = shown.page.locator(".ee-row").all()
-    assert len(rows) == len(parents)
-    for slot, row in enumerate(rows):
-        seen, at = set(), slot
-        while at >= 0:
-            seen.add(at)
-            at = parents[at]
-        signs = row.locator(".ee-one, .ee-zero").all_text_contents()[1:]  # the first stands for the text
-        assert signs == ["1" if column in seen else "0" for column in range(len(parents))]
+    seen: list[set[int]] = []
+    for node in sorted((node for node in drafted.nodes if node.slot >= 0), key=lambda node: node.slot):
+        seen.append({node.slot} | (seen[slots[node.parent]] if node.parent >= 0 else set()))
+    return seen
+
+
+def test_the_mask_is_the_ancestor_matrix(show: Show) -> None:
+    """Every cell, against the parents of the recorded tree; and the row that is lit is the node's."""
+    (run,) = recorded("demo")
+    shown = show(run)
+    expected = ancestors(run)
+    size = len(expected)
+    cells = shown.page.locator(".ee-matrix > .ee-cells").first
+    ones, zeros = (cells.locator(name).text_content().split("\n") for name in (".ee-ones", ".ee-zeros"))  # type: ignore[union-attr]
+    for row, seen in enumerate(expected):
+        assert ones[row] == "".join("1" if column in seen else " " for column in range(size))
+        assert zeros[row] == "".join(" " if column in seen else "0" for column in range(size))
+    shown.page.locator(".ee-matrix").focus()
+    for row in range(size):
+        lit = shown.page.locator(".ee-row.ee-on")
+        assert lit.locator(".ee-ones").text_content() == ones[row]
+        place = [lit.get_attribute(name) for name in ("data-row", "aria-posinset", "aria-setsize", "aria-selected")]
+        assert place == [str(row), str(row + 1), str(size), "true"]
+        assert shown.page.locator(".ee-matrix").get_attribute("aria-activedescendant") == lit.get_attribute("id")
+        shown.press("ArrowDown")
+
+
+def test_a_large_mask_is_drawn_from_the_same_matrix(show: Show) -> None:
+    """Without digits: where the squares of the ancestors lie; and the row under the mouse is the one that lights up."""
+    run = made_up(1, depth=5, top_k=6, total=60)
+    shown = show(run, height=1400)
+    squares = "all => all.flatMap(one => one.getAttribute('d').split('z').slice(0, -1).map(d => d.slice(1)))"
+    cells = shown.page.locator(".ee-matrix > .ee-cells").first
+    drawn = [square.split("h")[0].split(" ") for square in cells.locator(".ee-cell, .ee-self").evaluate_all(squares)]
+    corners = sorted((float(y), float(x)) for x, y in drawn)
+    lefts, tops = (sorted({corner[axis] for corner in corners}) for axis in (1, 0))
+    found = [{lefts.index(x) for y, x in corners if y == top} for top in tops]
+    assert found == ancestors(run)
+    box = cells.bounding_box()
+    assert box is not None
+    shown.page.mouse.move(box["x"] + 60, box["y"] + box["height"] * 17.5 / 60)
+    assert shown.page.locator(".ee-row.ee-on").get_attribute("data-row") == "17"
+    assert shown.page.locator(".ee-node.ee-lit").count() == len(found[17])
 
 
 CORNERS = """all => all.map(one => {
@@ -212,6 +244,27 @@ def test_whether_it_pays(show: Show) -> None:
     assert "c is not known" in alone.page.locator(".ee-panel").inner_text()
     alone.page.get_by_label("Seconds of a plain step").fill("0.05")
     assert alone.page.locator(".ee-fact b").all_inner_texts() == ["3.00", "1.00", "2.00", "×1.50"]
+
+
+def test_costs_that_were_measured_beside_the_answer(show: Show, tmp_path: Path) -> None:
+    """A plain step makes c known without a plain answer; passes of other sizes make the what-if follow them."""
+    page = tmp_path / "measured.html"
+    data = runs_data([made_up(10)], costs={1: 0.03, 4: 0.04, 8: 0.07}, plain={"verify": 0.025, "other": 0.005})
+    page.write_text(html_page(data), encoding="utf-8")
+    shown = show(made_up(1))
+    shown.page.goto(page.as_uri())
+    shown.tab("Does it pay?")
+    assert shown.page.locator(".ee-fact b").all_inner_texts() == ["3.00", "2.33", "3.33", "×0.90"]
+    assert "measured at N = 1, 4, 8" in shown.page.locator(".ee-panel").inner_text()
+    shown.page.get_by_label("Nodes N").fill("4")  # 20 ms to draft, 40 to verify, 10 for the rest, 30 for a plain step
+    assert "a break-even of 2.33" in shown.page.locator(".ee-verdict").inner_text()
+
+
+def test_passes_of_several_sizes_are_measured_costs(show: Show) -> None:
+    """As where trees are chosen cycle by cycle. A size of which there is a single pass tells little."""
+    shown = show(made_up(3, total=4), made_up(3, total=8), made_up(1, total=6), plain([1] * 10))
+    shown.tab("Does it pay?")
+    assert "measured at N = 1, 4, 8." in shown.page.locator(".ee-panel").inner_text()
 
 
 def test_two_answers_side_by_side(show: Show) -> None:
