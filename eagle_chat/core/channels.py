@@ -44,8 +44,11 @@ class ChannelDetokenizer:
         for token in prompt:
             if token in known or self._header is not None:
                 self.feed(token)
-        if not self._in_channel and decoder.decode(self._header or []) == ANSWERER:
+        if not self._in_channel and self._header_text() == ANSWERER:
             self._header = None  # a model that names no channel answers at once
+
+    def _header_text(self) -> str:
+        return self._decoder.decode(self._header or [])
 
     def feed(self, token_id: int) -> str:
         """Take one token; the text that became certain, perhaps none."""
@@ -53,7 +56,7 @@ class ChannelDetokenizer:
             self._header, self._in_channel = [], token_id == self._marks.channel
             return self._end_of_message()
         if token_id == self._marks.message:
-            words = self._decoder.decode(self._header or []).split()
+            words = self._header_text().split()
             reasoning = self._in_channel and words[:1] != [FINAL]
             self._header = None
             return self._turn(reasoning)

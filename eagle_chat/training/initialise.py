@@ -193,7 +193,8 @@ def _start_eagle3(head: Eagle3Head, target: Target) -> None:
         head.midlayer.hidden_norm.weight.copy_(before)
     if final is not None:
         head.norm.weight.copy_(final)
-    head.lm_head.weight.copy_(_lm_rows(target, head.draft_ids))
+    if head.lm_head is not None:
+        head.lm_head.weight.copy_(_lm_rows(target, head.draft_ids))
 
 
 def _start_eagle(head: EagleHead) -> None:

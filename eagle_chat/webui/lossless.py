@@ -122,7 +122,7 @@ def _submit(
 def _tree(controls: Controls, policy: str) -> TreeConfig:
     if policy not in TREES:
         raise UserError(f"one of {', '.join(TREES)} expected, found {policy!r}: choose one of these")
-    tree = controls.tree(policy)  # type: ignore[arg-type]  # checked just now
+    tree = controls.tree(policy)
     return dataclasses.replace(tree, total_tokens=NODES) if tree.total_tokens == AUTO_NODES else tree
 
 
