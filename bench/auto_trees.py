@@ -1,11 +1,11 @@
 """Trees chosen cycle by cycle against a grid of fixed ones, by category of question.
 
 python bench/auto_trees.py --costs FILE.json [--temperature 0] [--tokens 96] [--limit N] [--draft HEAD] [--record FILE]
-python bench/auto_trees.py --measure FILE.json [--draft HEAD] [--threads N]
+python bench/auto_trees.py --measure FILE.json [--draft HEAD] [--threads N] [--dtype bfloat16]
 
 The first form replays the built-in questions (see `recorded`) under every tree and gives tokens over the seconds that
-the cost table says, so that other work on the machine does not matter. The second one measures such a table, by
-processor time, which other work disturbs least.
+the cost table says, so that other work on the machine does not matter. The second one measures such a table; with one
+thread by processor time, which other work disturbs least.
 """
 
 from __future__ import annotations
@@ -92,16 +92,17 @@ def main() -> None:
     parser.add_argument("--limit", type=int)
     parser.add_argument("--draft")
     parser.add_argument("--record", type=Path)
+    parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--threads", type=int)
     options = parser.parse_args()
     if (options.measure is None) == (options.costs is None):
         parser.error("one of --measure and --costs expected")
     if options.threads:
         torch.set_num_threads(options.threads)
-    engine = load_engine(dtype="float32", draft=options.draft)
+    engine = load_engine(dtype=options.dtype if options.measure else "float32", draft=options.draft)
     assert engine.head is not None
     if options.measure:
-        table = measure(engine.target, engine.head, CONTEXT, clock=time.process_time)
+        table = measure(engine.target, engine.head, CONTEXT, clock=time.process_time if torch.get_num_threads() == 1 else time.perf_counter)
         options.measure.write_text(json.dumps(table.as_json(), indent=1))
         print(table.note())
         return
