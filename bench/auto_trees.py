@@ -102,7 +102,12 @@ def main() -> None:
     engine = load_engine(dtype=options.dtype if options.measure else "float32", draft=options.draft)
     assert engine.head is not None
     if options.measure:
-        table = measure(engine.target, engine.head, CONTEXT, clock=time.process_time if torch.get_num_threads() == 1 else time.perf_counter)
+        table = measure(
+            engine.target,
+            engine.head,
+            CONTEXT,
+            clock=time.process_time if torch.get_num_threads() == 1 else time.perf_counter,
+        )
         options.measure.write_text(json.dumps(table.as_json(), indent=1))
         print(table.note())
         return
