@@ -9,6 +9,7 @@ import psutil
 import torch
 from torch import nn
 
+from eagle_chat.core.fast_target import MODELS
 from eagle_chat.core.heads.base import DraftHead
 from eagle_chat.core.target import Target
 
@@ -33,17 +34,19 @@ class Need:
         return self.target + self.head + self.caches
 
 
-def need(target: Target, head: DraftHead | None, bits: int | None) -> Need:
-    """What a pair on "meta" would take. `bits`: 8 or 4 where the target is to be quantised."""
+def need(target: Target, head: DraftHead | None, bits: int | None, on_cpu: bool = False) -> Need:
+    """What a pair on "meta" would take. `bits`: 8 or 4 where the target is to be quantised. `on_cpu`: it would run on a
+    CPU, where models that `fast_target` knows keep keys and values in float32."""
     size: int = target.dtype.itemsize
+    entry = 4 if on_cpu and bits is None and type(target.model).__name__ in MODELS else size
     head_weights = sum(parameter.numel() for parameter in head.parameters()) if head is not None else 0
     tokens = min(CONTEXT, target.context_limit)
     config = target.config
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     dim = getattr(config, "head_dim", None) or target.hidden_size // config.num_attention_heads
-    caches = 2 * target.num_layers * heads * dim * tokens * size
+    caches = 2 * target.num_layers * heads * dim * tokens * entry
     if head is not None:
-        caches += 2 * head.spec.num_layers * head.spec.num_kv_heads * head.spec.head_dim * tokens * size
+        caches += 2 * head.spec.num_layers * head.spec.num_kv_heads * head.spec.head_dim * tokens * entry
     return Need(weight_bytes(target, bits), head_weights * size, int(caches))
 
 

@@ -21,7 +21,7 @@ GIB = 2**30
 def check_memory(config: LoadConfig, target: Target, head: DraftHead | None, device: torch.device) -> Iterator[Finding]:
     """Need against what is free. An error where loading would end in swapping or a killed process."""
     bits = 8 if config.load_in_8bit else 4 if config.load_in_4bit else None
-    wanted = need(target, head, bits)
+    wanted = need(target, head, bits, on_cpu=device.type == "cpu")
     free, where = available(device, spread=config.device_map is not None)
     figures = {"target": wanted.target, "head": wanted.head, "caches": wanted.caches, "total": wanted.total}
     parts = f"target {_gib(wanted.target)}, head {_gib(wanted.head)}, caches {_gib(wanted.caches)}"

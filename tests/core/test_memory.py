@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from eagle_chat.core.memory import container_room, need, weight_bytes
+from eagle_chat.core.target import Target
 from tests import tiny
 
 
@@ -23,6 +24,17 @@ def test_weights_take_what_their_tensors_take() -> None:
     rows += [layer.owner.allocate(torch.empty(1, 2, 1, 8)) for layer in head_cache.tree_layers for _ in range(2)]
     assert found.caches == sum(row.numel() * row.element_size() for row in rows)
     assert found.total == found.target + found.head + found.caches
+
+
+def test_caches_are_float32_where_a_cpu_computes_in_it() -> None:
+    target = Target(tiny.make_model("llama").bfloat16(), "tiny")
+    assert need(target, None, None, on_cpu=True).caches == 2 * need(target, None, None).caches
+    cache = target.new_cache(8)
+    target.forward(torch.tensor([3]), torch.tensor([0]), torch.ones(1, 1, dtype=torch.bool), cache)
+    assert cache.tree_layers[0].keys is not None
+    assert cache.tree_layers[0].keys.dtype is torch.float32
+    other = Target(tiny.make_model("gemma3").bfloat16(), "tiny")
+    assert need(other, None, None, on_cpu=True).caches == need(other, None, None).caches
 
 
 def test_quantised_weights_take_less_and_the_embeddings_as_much() -> None:
