@@ -69,8 +69,8 @@ class CompiledLayers:
         if first.dtype is not torch.float32 or first.shape[0] != 1:
             return None
         capacity, length = first.shape[2], cache.filled + rows
-        if length > capacity:
-            return None
+        if length > capacity or any(mask is not None and mask.shape[2:] != (rows, length) for mask in masks):
+            return None  # what cannot be right is left to torch, which says so instead of reading beyond an end
         states = torch.empty(len(self._layers) + 1, rows, width)
         states[0] = hidden
         inputs = inputs.contiguous()

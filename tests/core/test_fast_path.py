@@ -10,11 +10,12 @@ import transformers
 from torch import nn
 from transformers import AutoModelForCausalLM
 
-from eagle_chat.core import fast_plan, fast_target, masks
+from eagle_chat.core import fast_compiled, fast_layers, fast_linear, fast_plan, fast_target, masks
 from eagle_chat.core.config import SamplingConfig, TreeConfig
 from eagle_chat.core.fast_linear import Plan, layouts
 from eagle_chat.core.fast_weights import PackedLinear
-from eagle_chat.core.kernels import kernels
+from eagle_chat.core.kernel_machine import Machine
+from eagle_chat.core.kernels import Kernels, kernels
 from eagle_chat.core.target import Target
 from tests import tiny
 
@@ -106,18 +107,40 @@ def test_compiled_layers_compute_the_same(architecture: str, monkeypatch: pytest
         assert sum(states is not None for states in calls) == 6  # the prefill is left to torch
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_compiled_drafts_are_lossless(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In bfloat16 too: sums are in float32, and a row's do not depend on the other rows."""
-    monkeypatch.setattr(fast_plan.Planner, "plan", lambda *_: PLANS["panels"])
+@pytest.mark.parametrize("machine", [Machine(16, 32), Machine(8, 16), Machine(4, 32)], ids=lambda one: f"{one.lanes}")
+def test_compiled_layers_of_every_processor(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Vectors of other lengths than this processor's are split or joined by LLVM, so their code can be run here too."""
     if kernels() is None:
         pytest.skip("no kernels for this processor")
-    target = Target(model_of("llama", **WHOLE).to(dtype), "fast")
+    compiled = Kernels(machine)
+    for module in (fast_linear, fast_layers, fast_compiled):
+        monkeypatch.setattr(module, "kernels", lambda: compiled)
+    general = Target(model_of("llama", **WHOLE), "general", fast=False)
+    fast = fast_target_of("llama", monkeypatch, PLANS["panels"], **WHOLE)
+    path = fast._fast_path()
+    assert path is not None
+    assert path._compiled is not None
+    for count, length in ((1, 30), (9, 33), (24, 47)):
+        prefix = tiny.prompts(1, length)[0]
+        expected, found = (run_tree(target, prefix, count, (0, 8)) for target in (general, fast))
+        same_within_rounding(found.logits, expected.logits)
+        same_within_rounding(found.features, expected.features)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_compiled_drafts_are_lossless(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In bfloat16 too: sums are in float32, and a row's do not depend on the other rows. The vocabulary is one of whole
+    panels, or the LM head would round to bfloat16."""
+    monkeypatch.setattr(fast_plan.Planner, "plan", lambda *_: PLANS["panels"])
+    monkeypatch.setattr(tiny, "VOCAB", 96)
+    if kernels() is None:
+        pytest.skip("no kernels for this processor")
+    target = Target(model_of("llama", **WHOLE, vocab_size=96).to(dtype), "fast")
     sampling = SamplingConfig(max_new_tokens=48)
     for prompt in tiny.prompts(3, seed=11):
         expected = tiny.answer(tiny.make_engine(target, None), prompt, sampling=sampling, tree=tiny.PLAIN)
         for kind in ("eagle", "eagle3"):
-            head = tiny.make_head(kind, target, head_dim=64).to(dtype)
+            head = tiny.make_head(kind, target, draft_vocab=96, head_dim=64).to(dtype)
             engine = tiny.make_engine(target, head)
             for tree in (TreeConfig("dynamic", depth=4, top_k=4, total_tokens=16), TreeConfig("chain", depth=3)):
                 assert tiny.answer(engine, prompt, sampling=sampling, tree=tree) == expected
