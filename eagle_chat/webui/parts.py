@@ -61,6 +61,11 @@ def theme() -> Any:
         body_background_fill_dark="#17191d",
         body_text_color="#23262b",
         body_text_color_dark="#e7e5df",
+        # Gradio's own greys are too faint beside ours to be read by everybody.
+        body_text_color_subdued="*neutral_600",
+        body_text_color_subdued_dark="*neutral_300",
+        block_info_text_color="*neutral_600",
+        block_info_text_color_dark="*neutral_300",
         block_background_fill="transparent",
         block_background_fill_dark="transparent",
         block_border_width="0px",

@@ -8,7 +8,7 @@ from eagle_chat.core.events import Reported
 from eagle_chat.core.metrics import Metrics
 from eagle_chat.serving import statement
 
-INTRODUCTION = """<section class="ec-server"><h3>What the server tells</h3>
+INTRODUCTION = """<section class="ec-server"><h2>What the server tells</h2>
 <p>This chat goes through a server. It drafts as it was started, and shows no draft trees: where it counts its drafts,
 τ and the share accepted at each place of a draft appear here while it answers.</p></section>"""
 
@@ -19,7 +19,7 @@ def server_html(metrics: Metrics | None) -> str:
         return INTRODUCTION
     report = metrics.reported
     about = html.escape(f"{metrics.started.target}, {metrics.started.device}")
-    parts = ['<section class="ec-server"><h3>What the server tells</h3>', f"<p>{about}</p>", _figures(metrics)]
+    parts = ['<section class="ec-server"><h2>What the server tells</h2>', f"<p>{about}</p>", _figures(metrics)]
     if report is not None and report.cycles:
         parts.append(_places(report))
     said = [statement.drafting(report), statement.others(report) if report is not None else None]

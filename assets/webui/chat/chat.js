@@ -97,7 +97,7 @@ const EagleChat = {
         if (!box) {
           box = document.createElement("section");
           box.className = "ec-lane";
-          box.append(document.createElement("h3"), document.createElement("div"), document.createElement("div"));
+          box.append(document.createElement("h2"), document.createElement("div"), document.createElement("div"));
           box.children[1].className = "ec-answer";
           box.children[1].dir = "auto";
           box.children[2].className = "ec-figures";

@@ -13,7 +13,7 @@ class Explorer {
   }
 
   build() {
-    const level = this.options.standalone ? "h1" : "h3";
+    const level = this.options.standalone ? "h1" : "h2";
     this.tree = new TreeView((node) => this.mask.light(node));
     this.mask = new MaskView((node) => this.tree.mark(node));
     this.answer = new AnswerView((index) => this.goTo(index, Infinity));
@@ -42,7 +42,7 @@ class Explorer {
       onchange: () => this.attempt(() => this.choose(Number(this.picker.value))),
     });
     this.paragraph = make("p", { class: "ee-explain" });
-    this.stepTitle = make("h4", { class: "ee-step-title" });
+    this.stepTitle = make("h3", { class: "ee-step-title" });
     this.failure = make("p", { class: "ee-failure", role: "alert" });
     this.failure.hidden = true;
     this.legend = make("div", { class: "ee-legend ee-tree-legend" });

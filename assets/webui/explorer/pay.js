@@ -134,7 +134,7 @@ class PayView {
             step,
             " s",
           ),
-      make("h4", {}, "What if the tree were another?"),
+      make("h3", {}, "What if the tree were another?"),
       make(
         "div",
         { class: "ee-columns" },

@@ -88,8 +88,8 @@ function help() {
     make(
       "div",
       { class: "ee-columns" },
-      make("div", {}, make("h4", {}, "Words"), list(GLOSSARY)),
-      make("div", {}, make("h4", {}, "Keys"), list(KEYS)),
+      make("div", {}, make("h3", {}, "Words"), list(GLOSSARY)),
+      make("div", {}, make("h3", {}, "Keys"), list(KEYS)),
     ),
   );
 }
