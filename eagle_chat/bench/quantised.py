@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 CONTEXT = 64
 """Tokens before the measured ones, as in a short chat."""
 REPEATS = 5
+USUAL_NODES = 8
 ROOM = 1.1
 """The unquantised target is loaded where this many times its weights are free."""
 
@@ -33,7 +34,8 @@ Load = Callable[[LoadConfig], "Engine"]
 def compare(engine: Engine, config: LoadConfig, nodes: int, load: Load) -> dict[str, Any]:
     """The quantised target of `engine`, loaded by `config`, against the unquantised one.
 
-    `rows`: for a plain step and a tree of `nodes`, seconds of both and how many times as fast the quantised one is.
+    `rows`: for a plain step and a tree of `nodes` (of `USUAL_NODES` where trees are chosen by cost), seconds of both and
+    how many times as fast the quantised one is.
     `reason`: why there are no rows, where there are none.
     """
     target = engine.target
@@ -50,7 +52,7 @@ def compare(engine: Engine, config: LoadConfig, nodes: int, load: Load) -> dict[
     except EagleChatError as error:
         result["reason"] = f"the unquantised target could not be loaded: {error}"
         return result
-    for size in dict.fromkeys((1, nodes)):
+    for size in dict.fromkeys((1, nodes if nodes > 0 else USUAL_NODES)):
         own, base = interleaved((target, other), size)
         result["rows"].append({"nodes": size, "seconds": own, "unquantised_seconds": base, "speedup": base / own})
     return result

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from eagle_chat.bench import quantised
 from eagle_chat.bench.quantised import compare, interleaved, quantisation_line
-from eagle_chat.core.config import LoadConfig
+from eagle_chat.core.config import AUTO_NODES, LoadConfig
 from eagle_chat.core.errors import UserError
 from eagle_chat.core.loading import load_engine
 from eagle_chat.core.target import Target
@@ -62,6 +63,12 @@ def test_a_quantised_target_is_compared_with_itself_unquantised(tmp_path: Path) 
     assert [row["nodes"] for row in found["rows"]] == [1, 8]
     assert (found["bits"], found["unquantised"], found["reason"]) == (4, "float32", None)
     assert (asked[0].load_in_4bit, asked[0].dtype) == (False, "float32")
+
+
+def test_a_tree_chosen_by_cost_is_compared_at_the_usual_size() -> None:
+    engine: Any = SimpleNamespace(target=tiny.make_target())
+    found = compare(engine, LoadConfig(load_in_4bit=True), AUTO_NODES, lambda _: engine)
+    assert [row["nodes"] for row in found["rows"]] == [1, quantised.USUAL_NODES]
 
 
 def test_without_room_or_files_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
