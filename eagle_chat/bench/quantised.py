@@ -34,8 +34,8 @@ Load = Callable[[LoadConfig], "Engine"]
 def compare(engine: Engine, config: LoadConfig, nodes: int, load: Load) -> dict[str, Any]:
     """The quantised target of `engine`, loaded by `config`, against the unquantised one.
 
-    `rows`: for a plain step and a tree of `nodes` (of `USUAL_NODES` where trees are chosen by cost), seconds of both and
-    how many times as fast the quantised one is.
+    `rows`: for a plain step and a tree of `nodes` (of `USUAL_NODES` where trees are chosen by cost), seconds of both
+    and how many times as fast the quantised one is.
     `reason`: why there are no rows, where there are none.
     """
     target = engine.target
