@@ -214,11 +214,11 @@ class Matrix:
 
     def __call__(self, x: Tensor) -> Tensor:
         """x W^T + b, [M, K] to [M, N]."""
-        return (self.one if x.shape[0] == 1 else self.many)(x)
+        return self.for_rows(x.shape[0])(x)
 
     def add(self, x: Tensor, residual: Tensor) -> Tensor:
         """`residual` + x W^T + b, [M, N]."""
-        return (self.one if x.shape[0] == 1 else self.many).add(x, residual)
+        return self.for_rows(x.shape[0]).add(x, residual)
 
     @property
     def dense(self) -> Tensor | None:

@@ -61,6 +61,24 @@ def broadcast(builder: Any, value: Any, kind: Any) -> Any:
     return builder.shuffle_vector(single, undefined, ir.Constant(ir.VectorType(INT, kind.count), [0] * kind.count))
 
 
+def to_memory(builder: Any, values: list[Any]) -> Any:
+    """A place with these values, each in 64 bits; pointers as addresses, a float32 as its bits."""
+    room = builder.alloca(LONG, size=len(values))
+    for at, value in enumerate(values):
+        if value.type == POINTER:
+            value = builder.ptrtoint(value, LONG)
+        elif value.type == FLOAT:
+            value = builder.zext(builder.bitcast(value, INT), LONG)
+        builder.store(value, builder.gep(room, [number(at)]), align=8)
+    return room
+
+
+def from_memory(builder: Any, place: Any, kinds: list[Any]) -> list[Any]:
+    """The values of these kinds that `to_memory`, or a program, has put there."""
+    places = [at_offset(builder, place, LONG, number(at)) for at in range(len(kinds))]
+    return [builder.load(where, typ=kind, align=8) for where, kind in zip(places, kinds, strict=True)]
+
+
 def in_parallel(made: Any, name: str, count: Any, share: Any, parallel: bool) -> Any:
     """A function name(arguments, threads) that shares `count(builder, arguments)` units of work out evenly: each thread
     does `share(builder, arguments, first, last)`."""

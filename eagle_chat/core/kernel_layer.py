@@ -19,8 +19,10 @@ from eagle_chat.core.kernel_ir import (
     at_offset,
     broadcast,
     declared,
+    from_memory,
     in_parallel,
     number,
+    to_memory,
 )
 from eagle_chat.core.kernel_machine import LAYER, UNROLLED, Machine
 from eagle_chat.core.kernel_parts import exponential, load, same, store
@@ -44,23 +46,22 @@ def _attend(made: Any, kind: Any, parallel: bool) -> Any:
     """attend(arguments, threads): the numbers named in `ATTENTION`."""
 
     def share(builder: Any, place: Any, first: Any, last: Any) -> None:
-        values = {}
-        for at, name in enumerate(ATTENTION):
-            pointer = name in ATTENTION[:6]
-            typ = POINTER if pointer else FLOAT if name == "scale" else LONG
-            values[name] = builder.load(at_offset(builder, place, LONG, number(at)), typ=typ, align=8)
+        values = _named(builder, place, ATTENTION, set(ATTENTION[:6]))
         units = Loop(builder, first, last)
         _unit(made, builder, kind, values, units.at)
         units.close([])
 
     def count(builder: Any, place: Any) -> Any:
-        rows, heads = (
-            builder.load(at_offset(builder, place, LONG, number(ATTENTION.index(name))), typ=LONG, align=8)
-            for name in ("rows", "heads")
-        )
-        return builder.mul(rows, heads)
+        values = _named(builder, place, ATTENTION, set(ATTENTION[:6]))
+        return builder.mul(values["rows"], values["heads"])
 
     return in_parallel(made, "attend", count, share, parallel)
+
+
+def _named(builder: Any, place: Any, names: tuple[str, ...], pointers: set[str]) -> dict[str, Any]:
+    """What lies at `place`, by name."""
+    kinds = [POINTER if name in pointers else FLOAT if name in ("epsilon", "scale") else LONG for name in names]
+    return dict(zip(names, from_memory(builder, place, kinds), strict=True))
 
 
 def _unit(made: Any, builder: Any, kind: Any, given: dict[str, Any], unit: Any) -> None:
@@ -159,10 +160,7 @@ def _append(made: Any, kind: Any) -> Any:
 def _layer(made: Any, dtype: str, attend: Any, append: Any) -> None:
     function = ir.Function(made, ir.FunctionType(VOID, [POINTER]), f"layer_{dtype}")
     builder = ir.IRBuilder(function.append_basic_block("entry"))
-    given = {}
-    for at, name in enumerate(LAYER):
-        typ = POINTER if name in POINTERS else FLOAT if name in ("epsilon", "scale") else LONG
-        given[name] = builder.load(at_offset(builder, function.args[0], LONG, number(at)), typ=typ, align=8)
+    given = _named(builder, function.args[0], LAYER, POINTERS)
     rows, hidden_size, size = given["rows"], given["hidden_size"], given["head_size"]
     threads = builder.trunc(given["threads"], ir.IntType(32))
     nothing = ir.Constant(POINTER, None)
@@ -192,15 +190,7 @@ def _layer(made: Any, dtype: str, attend: Any, append: Any) -> None:
     given["group"] = builder.udiv(given["heads"], given["kv_heads"])
     given["size"], given["stride"] = size, stride
     given["length"] = builder.add(given["start"], rows)
-    room = builder.alloca(LONG, size=len(ATTENTION))
-    for at, name in enumerate(ATTENTION):
-        value = given[name]
-        if value.type == POINTER:
-            value = builder.ptrtoint(value, LONG)
-        elif value.type == FLOAT:
-            value = builder.zext(builder.bitcast(value, ir.IntType(32)), LONG)
-        builder.store(value, builder.gep(room, [number(at)]), align=8)
-    builder.call(attend, [room, threads])
+    builder.call(attend, [to_memory(builder, [given[name] for name in ATTENTION]), threads])
     multiply("attended", "out", given["x"], "hidden", query_size, hidden_size)
     builder.call(norm, [given["hidden"], given["mlp_norm"], given["normed"], rows, hidden_size, given["epsilon"]])
     inner_size = given["inner_size"]

@@ -17,8 +17,10 @@ from eagle_chat.core.kernel_ir import (
     at_offset,
     broadcast,
     declared,
+    from_memory,
     in_parallel,
     number,
+    to_memory,
 )
 from eagle_chat.core.kernel_machine import Machine
 
@@ -167,21 +169,14 @@ def _entry(made: Any, machine: Machine, dtype: str, panels: Any, parallel: bool)
     """The product itself: its arguments in memory, for every thread to read, then `panels` for each one's share."""
 
     def panel_count(builder: Any, place: Any) -> Any:
-        last = at_offset(builder, place, LONG, number(len(TYPES) - 1))
-        return builder.udiv(builder.load(last, typ=LONG, align=8), number(machine.panel))
+        return builder.udiv(from_memory(builder, place, TYPES)[-1], number(machine.panel))
 
     def share(builder: Any, place: Any, first: Any, last: Any) -> None:
-        places = [at_offset(builder, place, LONG, number(at)) for at in range(len(TYPES))]
-        arguments = [builder.load(where, typ=kind, align=8) for where, kind in zip(places, TYPES, strict=True)]
-        builder.call(panels, [*arguments, first, last])
+        builder.call(panels, [*from_memory(builder, place, TYPES), first, last])
 
     work = in_parallel(made, f"shared_{dtype}", panel_count, share, parallel)
     function = ir.Function(made, ir.FunctionType(VOID, [*TYPES, INT]), f"product_{dtype}")
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     *arguments, threads = function.args
-    room = builder.alloca(LONG, size=len(TYPES))
-    for at, argument in enumerate(arguments):
-        value = builder.ptrtoint(argument, LONG) if argument.type == POINTER else argument
-        builder.store(value, builder.gep(room, [number(at)]), align=8)
-    builder.call(work, [room, threads])
+    builder.call(work, [to_memory(builder, arguments), threads])
     builder.ret_void()
