@@ -4,6 +4,8 @@ python -m bench.gpu [--tau 4.0] [--depth 8 --top-k 10 --nodes 60] [--context 512
 
 Weights are random, so nothing would be accepted: an oracle accepts as many drafted tokens as make the asked τ, along
 the first children of the real tree. All else is real: head, tree, the forward over its nodes, walk, commit.
+That is the floor: one graph for a whole draft, one for the rest, and a single wait. Beside it stands the program's own
+loop over transformers' Llama with the same sizes (`engine`), whose forwards are graphs and whose tree is the host's.
 `--tiny --device cpu` goes through the same code on a small model, uncaptured, to see that it runs; its times say
 nothing.
 """
@@ -14,16 +16,27 @@ import argparse
 import json
 import statistics
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import torch
+from transformers import AutoModelForCausalLM, LlamaConfig
 
 from bench.static_cycle import Cycle, PlainStep
 from bench.static_steps import LLAMA_8B, Shape, StaticHead, StaticLlama
+from eagle_chat.core.chat import Chat
+from eagle_chat.core.config import SamplingConfig, TreeConfig
+from eagle_chat.core.detokenizer import Detokenizer
+from eagle_chat.core.engine import Engine
+from eagle_chat.core.events import Committed
+from eagle_chat.core.heads.eagle3 import Eagle3Head
+from eagle_chat.core.heads.spec import HeadSpec
+from eagle_chat.core.target import Target
 
 TINY = Shape(64, 128, 8, 4, 2, 16, 512)
 GOAL = 0.25
+ROUNDS = 5
+"""Answers of each kind that the program's loop is timed in, after one to warm up."""
 
 
 def oracle_plan(tau: float, cycles: int, depth: int) -> list[int]:
@@ -153,7 +166,73 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         "context": options.context,
         **found,
         "allocations_a_cycle": (_allocations(device) - allocated) / options.cycles,
+        "engine": None if options.floor_only else measure_engine(options, shape, dtype),
     }
+
+
+class _NoText:
+    """Stands in for a tokenizer: the loop asks for text."""
+
+    stop_ids: frozenset[int] = frozenset()
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        return "." * len(token_ids)
+
+    def detokenizer(self, prompt: Sequence[int]) -> Detokenizer:
+        return Detokenizer(self)
+
+
+@torch.inference_mode(False)
+def engine_of(shape: Shape, capacity: int, device: str, dtype: torch.dtype) -> Engine:
+    """The program's own engine over a random Llama and a random EAGLE-3 head of these sizes."""
+    sizes: dict[str, Any] = {"hidden_size": shape.hidden, "intermediate_size": shape.wide, "head_dim": shape.head_dim}
+    config = LlamaConfig(
+        vocab_size=shape.vocab, num_hidden_layers=shape.layers, num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads, max_position_embeddings=capacity, rms_norm_eps=shape.eps, **sizes,
+    )  # fmt: skip
+    with torch.device(device):
+        model = AutoModelForCausalLM.from_config(config, dtype=dtype)
+    target = Target(model, "random", fast=False, fixed_shapes=True)
+    spec = HeadSpec(
+        "eagle3", embedding_size=shape.hidden, feature_size=3 * shape.hidden, num_heads=shape.heads,
+        num_kv_heads=shape.kv_heads, num_layers=1, vocab_size=shape.vocab, draft_vocab_size=min(32000, shape.vocab),
+        rms_norm_eps=shape.eps, rope={"rope_type": "default", "rope_theta": shape.theta}, max_positions=capacity,
+        taps=(2, shape.layers // 2, shape.layers - 3), **sizes,
+    )  # fmt: skip
+    head = Eagle3Head(spec, target.embed, target.lm_head, torch.arange(spec.draft_vocab_size))
+    head = head.to(device=device, dtype=dtype).eval()
+    head.rotary = type(head.rotary)(spec.llama_config()).to(device)  # in float32, as `build_head` leaves it
+    return Engine(target, cast(Chat, _NoText()), head, "random")
+
+
+def measure_engine(options: argparse.Namespace, shape: Shape, dtype: torch.dtype) -> dict[str, Any]:
+    """Wall milliseconds of a cycle and of a plain step in the program's loop, in interleaved answers.
+
+    Of random weights hardly a token is accepted, which makes a cycle no cheaper or dearer: c is what this gives.
+    """
+    engine = engine_of(shape, options.context + 8 * options.nodes + options.cycles + 256, options.device, dtype)
+    trees = {
+        "cycle": TreeConfig("dynamic", depth=options.depth, top_k=options.top_k, total_tokens=options.nodes),
+        "plain": TreeConfig("none"),
+    }
+    states = {name: engine.new_state() for name in trees}
+    prompt = torch.randint(shape.vocab, (options.context,), generator=torch.Generator().manual_seed(0)).tolist()
+    sampling = SamplingConfig(max_new_tokens=max(options.cycles // ROUNDS, 4))
+    times: dict[str, list[float]] = {name: [] for name in trees}
+    for _ in range(ROUNDS + 1):
+        for name, tree in trees.items():
+            events = engine.stream(prompt, sampling, tree, states[name])
+            start, found = time.perf_counter(), []
+            for event in events:
+                now = time.perf_counter()
+                if isinstance(event, Committed) and event.cycle > 1:  # the first waits for the prompt's last kernels
+                    found.append(1e3 * (now - start))
+                start = now
+            times[name].append(statistics.median(found))
+    medians = {name: statistics.median(rounds[1:]) for name, rounds in times.items()}  # the first round captures
+    assert engine.head is not None
+    refused = {"target": engine.target.steps.refused, "head": engine.head.steps.refused}
+    return {"wall_ms": medians, "c": medians["cycle"] / medians["plain"] - 1.0, "refused": refused}
 
 
 def _allocations(device: str) -> int:
@@ -172,6 +251,7 @@ def main() -> None:
     parser.add_argument("--cycles", type=int, default=200)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--floor-only", action="store_true", help="leave the program's own loop out")
     options = parser.parse_args()
     if options.device != "cpu" and not torch.cuda.is_available():
         raise SystemExit("a CUDA device expected, found none: try --tiny --device cpu, or run this where there is one")

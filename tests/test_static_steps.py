@@ -101,9 +101,11 @@ def test_c_and_speedup_from_known_times() -> None:
 
 def test_the_program_runs_on_a_small_model() -> None:
     options = argparse.Namespace(
-        device="cpu", tiny=True, nodes=12, depth=4, top_k=3, context=40, tau=2.5, cycles=8
+        device="cpu", tiny=True, nodes=12, depth=4, top_k=3, context=40, tau=2.5, cycles=8, floor_only=False
     )  # fmt: skip
     found = gpu.measure(options)
+    assert found["engine"]["refused"] == {"target": None, "head": None}
+    assert found["engine"]["wall_ms"].keys() == {"cycle", "plain"}
     assert found["tau"] == pytest.approx(2.5, abs=0.2)
     assert set(found["device_ms"]) == {"plain", "draft", "verify"}
 
@@ -111,6 +113,6 @@ def test_the_program_runs_on_a_small_model() -> None:
 @pytest.mark.gpu
 def test_nothing_is_allocated_in_a_cycle() -> None:
     options = argparse.Namespace(
-        device="cuda", tiny=True, nodes=60, depth=8, top_k=10, context=512, tau=4.0, cycles=20
+        device="cuda", tiny=True, nodes=60, depth=8, top_k=10, context=512, tau=4.0, cycles=20, floor_only=True
     )  # fmt: skip
     assert gpu.measure(options)["allocations_a_cycle"] == 0

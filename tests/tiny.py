@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from eagle_chat.core.cache import TreeCache
+from eagle_chat.core.captured import Steps
 from eagle_chat.core.config import SamplingConfig, TreeConfig
 from eagle_chat.core.detokenizer import Detokenizer
 from eagle_chat.core.engine import Engine
@@ -111,6 +112,7 @@ class StubHead(DraftHead):
 
     def __init__(self, target: Target, script: Sequence[int], rank: Any) -> None:
         torch.nn.Module.__init__(self)
+        self.steps = Steps(wanted=False)
         shape = head_files("eagle", target)
         self.spec = build_head(shape, target)[0].spec
         self._script, self._rank = list(script), rank

@@ -38,10 +38,16 @@ class TreeCacheLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]  # its c
         self.is_initialized = True
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """Write M new tokens, [1, heads, M, dim], behind the filled ones; views of everything up to their end."""
+        """Write M new tokens, [1, heads, M, dim], behind the filled ones; views of everything up to their end.
+
+        Where the owner names `slots`, they go there, and the whole buffers come back."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         assert self.keys is not None and self.values is not None
+        if self.owner.slots is not None:
+            self.keys.index_copy_(2, self.owner.slots, key_states)
+            self.values.index_copy_(2, self.owner.slots, value_states)
+            return self.keys, self.values
         start = self.owner.filled
         end = start + key_states.shape[-2]
         self.keys[:, :, start:end].copy_(key_states)
@@ -97,6 +103,10 @@ class TreeCache(Cache):
         self.capacity = 0
         self._moving = False
         self.shown: Tensor | None = None
+        self.slots: Tensor | None = None
+        """Where the forward under way writes its M tokens, int64 [M]; None: behind the filled ones."""
+        self.steps: dict[tuple[object, ...], object] = {}
+        """What `captured` recorded over these buffers."""
         # Keys and values of all layers of one shape lie in one tensor [count, 1, heads, capacity, dim], so that a
         # commit moves rows once and not once a layer. With the number of its entries given out.
         self._slabs: dict[tuple[object, ...], tuple[Tensor, int]] = {}
@@ -108,6 +118,8 @@ class TreeCache(Cache):
         """Make room for `num_tokens` in all. Never shrinks."""
         if num_tokens <= self.capacity:
             return
+        # By half at least: what was captured over the old buffers is lost with them.
+        num_tokens = max(num_tokens, self.capacity + self.capacity // 2)
         self.capacity = -(-num_tokens // GROWTH_STEP) * GROWTH_STEP
         self._move(None)
 
@@ -117,7 +129,7 @@ class TreeCache(Cache):
 
     def _move(self, rows: Tensor | None) -> None:
         self._moving = True
-        self._slabs = {}
+        self._slabs, self.steps, self.slots = {}, {}, None
         for layer in self.tree_layers:
             layer.move(self.filled, rows)
         self._moving = False
@@ -125,18 +137,18 @@ class TreeCache(Cache):
     def recover(self) -> None:
         """Forget everything if growing was interrupted half-way: the layers' buffers no longer agree then."""
         if self._moving:
-            self.length, self.filled, self.capacity, self._slabs = 0, 0, 0, {}
+            self.length, self.filled, self.capacity, self._slabs, self.steps = 0, 0, 0, {}, {}
             for layer in self.tree_layers:
                 layer.is_initialized = False
             self._moving = False
 
     def allocate(self, states: Tensor) -> Tensor:
-        """A buffer [1, heads, capacity, dim] for states [1, heads, M, dim], uninitialised."""
+        """A buffer [1, heads, capacity, dim] for states [1, heads, M, dim]. Of zeros: what is masked must be finite."""
         batch, heads, _, dim = states.shape
         kind = (batch, heads, dim, states.dtype, states.device)
         if kind not in self._slabs:
             shape = (2 * len(self.tree_layers), batch, heads, self.capacity, dim)
-            self._slabs[kind] = (torch.empty(shape, dtype=states.dtype, device=states.device), 0)
+            self._slabs[kind] = (torch.zeros(shape, dtype=states.dtype, device=states.device), 0)
         slab, used = self._slabs[kind]
         self._slabs[kind] = (slab, used + 1)
         return slab[used]
@@ -153,6 +165,12 @@ class TreeCache(Cache):
             return None
         slab, used = self._slabs[(*keys.shape[:2], keys.shape[3], keys.dtype, keys.device)]
         return slab[used - 2 : used, 0]
+
+    def make_finite(self, slots: Tensor) -> None:
+        """Put 0 where a forward left NaN or infinity at `slots` [M]: attention over whole buffers multiplies what it
+        masks by 0, which NaN survives."""
+        for slab, _ in self._slabs.values():
+            slab.index_copy_(3, slots, slab.index_select(3, slots).nan_to_num_(0.0, 0.0, 0.0))
 
     def stage(self, num_tokens: int) -> None:
         """Count the tokens of a finished forward pass as staged: later passes see them."""

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagle_chat.core import masks, sampling, trace
+from eagle_chat.core import captured, masks, sampling, trace
 from eagle_chat.core.chat import Chat, Message
 from eagle_chat.core.config import SamplingConfig, TreeConfig
 from eagle_chat.core.costs import Costs, CostsOf, CostTable
@@ -116,7 +116,7 @@ class Engine:
             policy=tree_config.policy or "none",
             tree=describe(dataclasses.replace(tree_config, shared_noise=shares or None)),
             sampling=describe(sampling_config),
-            notes=self._notes + notes,
+            notes=self._notes + notes + captured.notes(target=self.target, head=self.head),
             prompt=self.chat.text(tokens) if trace else None,
             **self.describe(),
         )

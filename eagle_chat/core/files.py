@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
-from eagle_chat.core.errors import EagleChatError
+from eagle_chat.core.errors import EagleChatError, UserError
 
 PRIVATE, PUBLIC = 0o600, 0o644
 
@@ -43,3 +44,20 @@ def write_atomic(path: Path, content: str | bytes, mode: int = PRIVATE) -> None:
         if temporary:
             with contextlib.suppress(FileNotFoundError):  # it has been moved into place
                 Path(temporary).unlink()
+
+
+@contextlib.contextmanager
+def sole_writer(folder: Path) -> Iterator[None]:
+    """While entered, no other process may enter for this folder, which is made where it is missing. The system frees
+    what a killed process held. UserError where another one is in it."""
+    from filelock import FileLock, Timeout
+
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(folder / ".lock", timeout=0):
+            yield
+    except Timeout as error:
+        raise UserError(
+            f"a folder that nothing else writes into expected, found another run at work in {folder}: wait for it, or "
+            "give another --out"
+        ) from error

@@ -53,11 +53,33 @@ def tree_visibility(
     visible = torch.cat((cached, among_new), dim=1)  # [M, L + M]
     if window is not None:
         key_positions = torch.cat((torch.arange(num_cached, device=device), positions))  # [L + M]
-        if chunked:
-            visible &= positions[:, None] // window == key_positions[None, :] // window
-        else:
-            visible &= positions[:, None] - key_positions[None, :] < window
+        visible &= _within(positions, key_positions, window, chunked)
     return visible
+
+
+def placed_visibility(
+    among: Tensor, positions: Tensor, base: Tensor, capacity: int, window: int | None = None, chunked: bool = False
+) -> Tensor:
+    """`tree_visibility` over the whole of a cache whose lengths are values on the device: bool [M, capacity].
+
+    `base` [1]: committed tokens, with positions 0..base-1, seen by all. `among` [M, S]: who sees the S places behind
+    them; nobody sees what lies further. With a `window`, S is M and `positions` [M] are theirs.
+    """
+    places = torch.arange(capacity, device=among.device)
+    staged = places - base  # [capacity], below 0 for committed ones
+    inside = staged.clamp(0, among.shape[1] - 1)
+    visible = (staged < 0) | (among.index_select(1, inside) & (staged < among.shape[1]))
+    if window is None:
+        return visible
+    keys = torch.where(staged < 0, places, positions.index_select(0, inside.clamp(max=positions.shape[0] - 1)))
+    return visible & _within(positions, keys, window, chunked)
+
+
+def _within(positions: Tensor, keys: Tensor, window: int, chunked: bool) -> Tensor:
+    """Which keys at positions [K] lie in the window, or the block, of queries at positions [M]: bool [M, K]."""
+    if chunked:
+        return positions[:, None] // window == keys[None, :] // window
+    return positions[:, None] - keys[None, :] < window
 
 
 def additive(visible: Tensor, dtype: torch.dtype, device: torch.device | str | None = None) -> Tensor:

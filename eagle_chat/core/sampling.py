@@ -105,7 +105,10 @@ def draw(row: Tensor, position: int, config: SamplingConfig, noise: Noise | None
     """
     if config.greedy:
         return int(row.argmax())
-    scores = warp(row, config).double()
-    if noise is not None:
-        return int((scores + noise(position)).argmax())
-    return int((scores + gumbel(config.seed, Stream.TARGET, position, scores.shape[-1], row.device)).argmax())
+    noise = noise or target_noise(config, row)
+    return int((warp(row, config).double() + noise(position)).argmax())
+
+
+def target_noise(config: SamplingConfig, logits: Tensor) -> Noise:
+    """The noise of the target's draws from logits [..., V], made anew at every call."""
+    return lambda position: gumbel(config.seed, Stream.TARGET, position, logits.shape[-1], logits.device)

@@ -16,10 +16,11 @@ from torch import Tensor, nn
 from eagle_chat.core import architectures, masks
 from eagle_chat.core.architectures import CHUNKED
 from eagle_chat.core.cache import TreeCache
+from eagle_chat.core.captured import Steps, bucket
 from eagle_chat.core.errors import UserError
 from eagle_chat.core.fast_target import FastTarget, supports
 from eagle_chat.core.fast_weights import is_plain, matrix_of
-from eagle_chat.core.placement import last_layer_device, run_device
+from eagle_chat.core.placement import last_layer_device, placed, run_device
 
 DENSE_MASK_BACKENDS = ("sdpa", "eager")
 
@@ -41,8 +42,9 @@ class TargetOutput:
 class Target:
     """Runs (tokens, positions, visibility, cache) -> logits and features. Batch 1."""
 
-    def __init__(self, model: Any, name: str, fast: bool = True) -> None:
-        """`fast`: whether models known to `fast_target` take the fast path; the general one runs any."""
+    def __init__(self, model: Any, name: str, fast: bool = True, fixed_shapes: bool | None = None) -> None:
+        """`fast`: whether models known to `fast_target` take the fast path; the general one runs any.
+        `fixed_shapes`: whether short forwards are steps of fixed shape (see `captured`); None: on CUDA."""
         architectures.check_interface(model)
         config = model.config.get_text_config()
         backend = config._attn_implementation  # noqa: SLF001  no public getter exists
@@ -69,6 +71,8 @@ class Target:
         self._counts_cached_tokens = architectures.counts_cached_tokens(config)
         self._fast: FastTarget | None = None
         self._may_be_fast = fast and supports(model)
+        one_place = self._input_device == self._output_device and len(set(placed(model).values())) < 2
+        self.steps = Steps(fixed_shapes if one_place else False)
         self._last_only: dict[str, Any] = {"logits_to_keep": 1} if "logits_to_keep" in signature else {}
 
     @property
@@ -96,25 +100,75 @@ class Target:
         alone, [1, V], otherwise [M, V].
         """
         fast = self._fast_path()
-        mask = self._mask(among_new, positions, cache.filled, self.dtype if fast is None else torch.float32)
+        count = tokens.shape[0]
         if fast is not None:
+            mask = self._mask(among_new, positions, cache.filled, torch.float32)
             raw, features = fast.forward(tokens, positions, mask, cache, taps, last_only)
-            cache.stage(tokens.shape[0])
+            cache.stage(count)
             return TargetOutput(self.adjust_logits(raw), features)
+        if not last_only and self.steps.suit(count, cache, self.device):
+            output = self._fixed(tokens, positions, among_new, cache, taps)
+        else:
+            mask = self._mask(among_new, positions, cache.filled, self.dtype)
+            output = self._general(tokens, positions, mask, cache, taps, last_only)
+        cache.stage(count)
+        return output
+
+    def _general(
+        self, tokens: Tensor, positions: Tensor, mask: Any, cache: TreeCache, taps: tuple[int, ...], last_only: bool
+    ) -> TargetOutput:
+        """The model's own forward."""
+        positions = positions.to(self._input_device)
         if self._counts_cached_tokens:
-            cache.show_positions(positions.to(self._input_device))
+            cache.show_positions(positions)
         output = self.model(
             input_ids=tokens.to(self._input_device)[None],
-            position_ids=positions.to(self._input_device)[None],
+            position_ids=positions[None],
             attention_mask=mask,
             use_cache=True,
             output_hidden_states=bool(taps),
             **{self._cache_keyword: cache},
             **(self._last_only if last_only else {}),
         )
-        cache.stage(tokens.shape[0])
         logits = (output.logits[0, -1:] if last_only else output.logits[0]).to(self._output_device)
         return TargetOutput(logits, self._features(output.hidden_states, taps) if taps else None)
+
+    def _fixed(
+        self, tokens: Tensor, positions: Tensor, among_new: Tensor, cache: TreeCache, taps: tuple[int, ...]
+    ) -> TargetOutput:
+        """`_general` as a step of fixed shape."""
+        count = tokens.shape[0]
+        rows = bucket(count)
+        cache.reserve(cache.filled + rows)
+
+        def step(tokens: Tensor, positions: Tensor, among: Tensor, filled: Tensor) -> tuple[Tensor, ...]:
+            itself = torch.arange(rows, device=filled.device)
+            among = among | (itself[:, None] == itself)  # so that no row of the padding sees nothing
+            by_kind = {
+                kind: masks.additive(
+                    masks.placed_visibility(among, positions, filled, cache.capacity, window, kind == CHUNKED),
+                    self.dtype,
+                )
+                for kind, window in self.windows.items()
+            }
+            mask = by_kind if len(by_kind) > 1 else next(iter(by_kind.values()))
+            cache.slots = filled + itself
+            output = self._general(tokens, positions, mask, cache, taps, last_only=False)
+            cache.make_finite(cache.slots)
+            cache.slots = None
+            return (output.logits,) if output.features is None else (output.logits, output.features)
+
+        def ordinary() -> tuple[Tensor, ...]:
+            mask = self._mask(among_new, positions, cache.filled, self.dtype)
+            output = self._general(tokens, positions, mask, cache, taps, last_only=False)
+            return (output.logits,) if output.features is None else (output.logits, output.features)
+
+        shapes = ((rows,), (rows,), (rows, rows), (1,))
+        values = (tokens, positions, among_new, torch.tensor([cache.filled]))
+        logits, *features = self.steps.run(
+            cache, (rows, taps), step, shapes, values, ordinary, count, self._output_device
+        )
+        return TargetOutput(logits, features[0] if features else None)
 
     def _fast_path(self) -> FastTarget | None:
         """The fast path, made when it is first needed; None where the model is not known to it."""

@@ -6,7 +6,6 @@ root, so that the token after node i stands at `position + depth(i) + 1`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -45,31 +44,74 @@ def verify(
 
     `noise`: the target's noise by position where it is known already, the same numbers as `sampling.gumbel` gives.
     """
-    if not sampling.is_usable(logits[0]):
+    rows = _Rows(tree, logits, position, config, noise)
+    if not rows.usable(0):
         raise UnusableLogitsError(
             f"the target's logits at position {position} hold NaN or infinity, finite numbers were expected: "
             "try --dtype float32 or bfloat16"
         )
     if config.verify == "rejection" and not config.greedy:
-        return _rejection(tree, logits, position, config)
-    return _coupled(tree, lambda slot, depth: sampling.draw(logits[slot], position + depth + 1, config, noise), logits)
+        return _rejection(tree, logits, position, config, rows)
+    return _coupled(tree, rows)
 
 
-def _coupled(tree: DraftTree, choose: Callable[[int, int], int], logits: Tensor) -> Acceptance:
-    """Descend while a child equals the target's own choice: its argmax, or its keyed draw."""
+def _runs_apart(device: torch.device) -> bool:
+    """Whether a look at a number waits for a device."""
+    return device.type != "cpu"
+
+
+class _Rows:
+    """What the rules ask about single rows of the logits. On a CPU each row is looked at when asked about, since most
+    never are; elsewhere all at once, since to wait for the device is what costs."""
+
+    def __init__(
+        self, tree: DraftTree, logits: Tensor, position: int, config: SamplingConfig, noise: Noise | None
+    ) -> None:
+        self._logits, self._config, self._noise = logits, config, noise
+        self._positions = [position + depth + 1 for depth in tree.depths()]
+        self._known: tuple[list[int], list[int]] | None = None
+        if _runs_apart(logits.device):
+            self._ask()
+
+    def _ask(self) -> None:
+        usable = torch.isfinite(self._logits.max(dim=-1).values).long()
+        choices = usable
+        if self._config.greedy:
+            choices = self._logits.argmax(dim=-1)
+        elif self._config.verify == "coupled":
+            noise = self._noise or sampling.target_noise(self._config, self._logits)
+            at = torch.stack([noise(position) for position in range(self._positions[0], max(self._positions) + 1)])
+            levels = torch.tensor(self._positions, device=at.device) - self._positions[0]
+            choices = (sampling.warp(self._logits, self._config).double() + at[levels]).argmax(dim=-1)
+        choices, usable = torch.stack((choices, usable)).tolist()
+        self._known = choices, usable
+
+    def usable(self, slot: int) -> bool:
+        """Whether the row can be drawn from."""
+        return sampling.is_usable(self._logits[slot]) if self._known is None else bool(self._known[1][slot])
+
+    def choice(self, slot: int) -> int:
+        """The target's own token there: its argmax, or its keyed draw."""
+        if self._known is not None:
+            return self._known[0][slot]
+        return sampling.draw(self._logits[slot], self._positions[slot], self._config, self._noise)
+
+
+def _coupled(tree: DraftTree, rows: _Rows) -> Acceptance:
+    """Descend while a child equals the target's own choice."""
     children = tree.children()
     path, choices = [0], {}
     while True:
         slot = path[-1]
-        choice = choices[slot] = choose(slot, len(path) - 1)
+        choice = choices[slot] = rows.choice(slot)
         match = next((child for child in children[slot] if tree.tokens[child] == choice), None)
         # A node whose own row is broken is never accepted: its token is right, but nothing can follow it here.
-        if match is None or not sampling.is_usable(logits[match]):
+        if match is None or not rows.usable(match):
             return Acceptance(path, choice, choices)
         path.append(match)
 
 
-def _rejection(tree: DraftTree, logits: Tensor, position: int, config: SamplingConfig) -> Acceptance:
+def _rejection(tree: DraftTree, logits: Tensor, position: int, config: SamplingConfig, rows: _Rows) -> Acceptance:
     """Speculative sampling (arXiv 2211.17192, Appendix A.1) over several children, tried in order.
 
     Sampled children (those of a node with a proposal) are held against p/q and leave norm(max(0, p - q)) behind.
@@ -94,7 +136,7 @@ def _rejection(tree: DraftTree, logits: Tensor, position: int, config: SamplingC
                 accepted = child
                 break
             p, log_q = _after_refusal(p, log_q, token)
-        if accepted is not None and sampling.is_usable(logits[accepted]):
+        if accepted is not None and rows.usable(accepted):
             choices[slot] = tree.tokens[accepted]
             path.append(accepted)
             continue

@@ -17,6 +17,7 @@ from typing import Any
 
 from eagle_chat.core.chat import Chat, Message
 from eagle_chat.core.errors import EagleChatError
+from eagle_chat.core.files import sole_writer
 from eagle_chat.core.target import Target
 from eagle_chat.training import conversations, filters
 from eagle_chat.training.config import CorpusConfig
@@ -194,6 +195,11 @@ def make_corpus(config: CorpusConfig, target: Target, chat: Chat, report: Report
 
     UserError where the folder was begun with other settings; EagleChatError where the target writes nothing usable.
     """
+    with sole_writer(Path(config.out)):
+        return _make_corpus(config, target, chat, report)
+
+
+def _make_corpus(config: CorpusConfig, target: Target, chat: Chat, report: Report) -> int:
     shards = Shards(Path(config.out))
     shards.open(_settings(config))
     maker = CorpusMaker(config, target, chat)

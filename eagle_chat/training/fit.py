@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import logging
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from eagle_chat.core.errors import UserError
+from eagle_chat.core.files import sole_writer
 from eagle_chat.training.checkpoints import RunFolder
 from eagle_chat.training.config import TrainConfig
 from eagle_chat.training.export import target_facts
@@ -36,6 +38,12 @@ def fit(config: TrainConfig, say: Say, report: Report, view: View | None = None)
     if not main:
         say, report = _nothing, _nothing
     folder = RunFolder(Path(config.out).expanduser())
+    with sole_writer(folder.path) if main else contextlib.nullcontext():
+        return _fit(config, folder, accelerator, say, report, view or choose_view(main))
+
+
+def _fit(config: TrainConfig, folder: RunFolder, accelerator: Any, say: Say, report: Report, view: View) -> Ending:
+    main: bool = accelerator.is_main_process
     saved = folder.newest()
     known: Callable[[], Tensor | None] | None = None
     if saved is not None:
@@ -45,7 +53,7 @@ def fit(config: TrainConfig, say: Say, report: Report, view: View | None = None)
         materials = gather(config, str(accelerator.device), known, say, report)
     if main:
         folder.open(config, facts(config, materials))
-    trainer = Trainer(config, materials, folder, accelerator, view or choose_view(main))
+    trainer = Trainer(config, materials, folder, accelerator, view)
     if trainer.resume():
         say(f"going on from step {trainer.position.step} of {trainer.total} in {folder.path}")
     if config.tracker != "none":

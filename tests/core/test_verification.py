@@ -100,6 +100,34 @@ def test_coupled_text_does_not_depend_on_the_tree(tree_seed: int, seed: int, tem
     assert text(lambda root, _: best_children(root)) == plain
 
 
+@pytest.mark.parametrize("broken", [False, True])
+@pytest.mark.parametrize(
+    "config",
+    [
+        SamplingConfig(),
+        SamplingConfig(1.0, seed=5, top_k=4, verify="coupled"),
+        SamplingConfig(0.7, seed=6, top_p=0.9, verify="coupled"),
+        SamplingConfig(1.0, seed=7, verify="rejection"),
+    ],
+)
+def test_rows_looked_at_all_at_once_say_the_same(
+    monkeypatch: pytest.MonkeyPatch, config: SamplingConfig, broken: bool
+) -> None:
+    """As on a device where every look is a wait."""
+    accepted = 0
+    for seed in range(60):
+        tree = random_tree(seed)
+        logits = LOGITS[tree.tokens].clone()
+        if broken:
+            logits[2 + seed % 8, 1] = math.nan
+        one_by_one = verify(tree, logits, 9 + seed, config)
+        with monkeypatch.context() as patch:
+            patch.setattr(verification, "_runs_apart", lambda device: True)
+            assert verify(tree, logits, 9 + seed, config) == one_by_one
+        accepted += len(one_by_one.path) - 1
+    assert accepted > 10
+
+
 def test_greedy_descends_while_a_child_is_the_argmax() -> None:
     best = AFTER.argmax(dim=1).tolist()
     a = best[0]

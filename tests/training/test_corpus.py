@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from eagle_chat.core.errors import UserError
+from eagle_chat.core.files import sole_writer
 from eagle_chat.training import conversations
 from eagle_chat.training.config import CorpusConfig
 from eagle_chat.training.corpus import make_corpus
@@ -68,8 +69,15 @@ def test_a_killed_run_ends_with_the_rows_of_a_whole_one(made: Any, tmp_path: Pat
     (Path(parts.out) / "part-00001.json").write_text("{}")
     assert make_corpus(parts, *made, silent) == 16
     assert rows_of(tmp_path / "b") == expected
-    assert not list(Path(parts.out).glob(".*"))
+    assert not list(Path(parts.out).glob(".*.tmp"))
     assert make_corpus(parts, *made, silent) == 16  # nothing left to do
+
+
+def test_a_folder_has_one_writer(made: Any, tmp_path: Path) -> None:
+    config = settings(tmp_path)
+    with sole_writer(Path(config.out)), pytest.raises(UserError, match="another run at work"):
+        make_corpus(config, *made, silent)
+    assert list(Path(config.out).glob("*")) == []
 
 
 def test_rows_are_conversations_with_kinds_and_temperatures(made: Any, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from eagle_chat.core.errors import EagleChatError, UserError
+from eagle_chat.core.files import sole_writer
 from eagle_chat.training import store
 from eagle_chat.training.checkpoints import RunFolder
 from eagle_chat.training.config import TrainConfig
@@ -70,6 +71,14 @@ def test_resume_continues_the_same_curve(place: Path, tmp_path: Path, changes: d
     assert one is not None
     assert other is not None
     assert all(torch.equal(value, other["weights"][name]) for name, value in one["weights"].items())
+
+
+def test_a_folder_has_one_writer(place: Path, tmp_path: Path) -> None:
+    """The same command started twice would mix two curves and lose one run's checkpoints."""
+    run = config(place, out=str(tmp_path / "run"), steps=2)
+    with sole_writer(tmp_path / "run"), pytest.raises(UserError, match="another run at work"):
+        fit(run, silent, silent, Silent())
+    assert fit(run, silent, silent, Silent()) == "finished"
 
 
 def test_resume_keeps_the_draft_vocabulary(place: Path, tmp_path: Path) -> None:

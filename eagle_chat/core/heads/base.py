@@ -12,6 +12,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from eagle_chat.core import fast_head, masks
 from eagle_chat.core.cache import TreeCache
+from eagle_chat.core.captured import MOST_ROWS, Steps, bucket
 from eagle_chat.core.fast_head import FastHead
 from eagle_chat.core.fast_layers import Rotation
 from eagle_chat.core.heads.spec import HeadSpec
@@ -34,6 +35,7 @@ class DraftHead(nn.Module):
         self._target_parts = (embed, lm_head)  # a tuple, so that the target's weights are not counted as the head's
         self.register_buffer("draft_ids", draft_ids, persistent=False)
         self.rotary = LlamaRotaryEmbedding(spec.llama_config())
+        self.steps = Steps()
         self._fast: FastHead | None = None
         self._fast_version: fast_head.Key = ()
         self.embed_tokens = nn.Embedding(spec.vocab_size, spec.embedding_size) if spec.own_embedding else None
@@ -99,26 +101,61 @@ class DraftHead(nn.Module):
         Returns [M, H].
         """
         fast = self.fast_path()
-        # The fast path computes in float32, whatever the dtype of the weights and of what the target gave.
-        dtype = self.dtype if fast is None else torch.float32
-        embedded, hidden = self.embed(tokens).to(dtype), hidden.to(dtype)
-        mask = None
-        if among_new is not None:
-            mask = masks.additive(masks.tree_visibility(among_new, positions, cache.length), dtype)
-        if fast is not None:
-            rotation = fast.rotation(self.rotary, hidden, positions)
-            result = self.run_fast(fast, embedded, hidden, rotation, mask, cache)
-            cache.stage(tokens.shape[0])
-            return result
-        output = self.run_layers(
-            embedded[None],
-            hidden[None],
-            attention_mask=mask,
-            position_embeddings=self.rotary(hidden, position_ids=positions[None]),
-            cache=cache,
-        )
-        cache.stage(tokens.shape[0])
-        return output[0]
+        count = tokens.shape[0]
+        if fast is None and self.steps.suit(cache.filled - cache.length + bucket(count), cache, self.device):
+            output = self._fixed(tokens, hidden, positions, among_new, cache)
+        else:
+            # The fast path computes in float32, whatever the dtype of the weights and of what the target gave.
+            dtype = self.dtype if fast is None else torch.float32
+            mask = None
+            if among_new is not None:
+                mask = masks.additive(masks.tree_visibility(among_new, positions, cache.length), dtype)
+            if fast is None:
+                output = self._general(tokens, hidden, positions, mask, cache)
+            else:
+                embedded, hidden = self.embed(tokens).to(dtype), hidden.to(dtype)
+                rotation = fast.rotation(self.rotary, hidden, positions)
+                output = self.run_fast(fast, embedded, hidden, rotation, mask, cache)
+        cache.stage(count)
+        return output
+
+    def _general(
+        self, tokens: Tensor, hidden: Tensor, positions: Tensor, mask: Tensor | None, cache: TreeCache
+    ) -> Tensor:
+        """The layers as transformers has them."""
+        embedded, hidden = self.embed(tokens).to(self.dtype), hidden.to(self.dtype)
+        rotation = self.rotary(hidden, position_ids=positions[None])
+        return self.run_layers(
+            embedded[None], hidden[None], attention_mask=mask, position_embeddings=rotation, cache=cache
+        )[0]
+
+    def _fixed(
+        self, tokens: Tensor, hidden: Tensor, positions: Tensor, among_new: Tensor | None, cache: TreeCache
+    ) -> Tensor:
+        """`_general` as a step of fixed shape."""
+        count, reach = tokens.shape[0], cache.filled - cache.length + tokens.shape[0]
+        rows = bucket(count)
+        seen = torch.ones(count, reach, dtype=torch.bool, device=tokens.device) if among_new is None else among_new
+        cache.reserve(cache.filled + rows)
+
+        def step(tokens: Tensor, hidden: Tensor, positions: Tensor, among: Tensor, at: Tensor) -> tuple[Tensor, ...]:
+            own = (at[1] - at[0]) + torch.arange(rows, device=at.device)  # places behind the committed entries
+            among = among | (own[:, None] == torch.arange(MOST_ROWS, device=at.device))
+            visible = masks.placed_visibility(among, positions, at[:1], cache.capacity)
+            cache.slots = at[:1] + own
+            output = self._general(tokens, hidden, positions, masks.additive(visible, self.dtype), cache)
+            cache.make_finite(cache.slots)
+            cache.slots = None
+            return (output,)
+
+        def ordinary() -> tuple[Tensor, ...]:
+            visible = masks.tree_visibility(seen, positions, cache.length)
+            return (self._general(tokens, hidden, positions, masks.additive(visible, self.dtype), cache),)
+
+        shapes = ((rows,), (rows, hidden.shape[1]), (rows,), (rows, MOST_ROWS), (2,))
+        values = (tokens, hidden, positions, seen, torch.tensor([cache.length, cache.filled]))
+        output: Tensor = self.steps.run(cache, (rows,), step, shapes, values, ordinary, count, self.device)[0]
+        return output
 
     def target_ids(self, draft_ids: Tensor) -> Tensor:
         """Target ids of draft ids, same shape."""
