@@ -24,14 +24,13 @@ from eagle_chat.core.kernel_ir import (
     number,
     to_memory,
 )
-from eagle_chat.core.kernel_machine import LAYER, UNROLLED, Machine
+from eagle_chat.core.kernel_machine import LAYER, POINTERS, UNROLLED, Machine
 from eagle_chat.core.kernel_parts import exponential, load, same, store
 
 ATTENTION = (
     "qkv", "keys", "values", "mask", "scores", "attended", "rows", "heads", "group", "size", "capacity", "length",
     "stride", "scale",
 )  # fmt: skip
-POINTERS = {*LAYER[:15], *LAYER[19:29]}
 
 
 def add_layer(made: Any, machine: Machine, dtypes: list[str], parallel: bool) -> None:

@@ -15,6 +15,12 @@ LAYER = (
 )  # fmt: skip
 """Numbers of 64 bits that the layer is called with. `input` [rows, depth] is normed where there is an `input_norm`, and
 `x` [rows, hidden size] is the residual; `epsilon` and `scale` are the bits of a float32."""
+SIZES = {
+    "rows", "start", "capacity", "threads", "depth", "hidden_size", "heads", "kv_heads", "head_size", "inner_size",
+    "epsilon", "scale",
+}  # fmt: skip
+POINTERS = set(LAYER) - SIZES
+"""Which of them are addresses."""
 
 
 @dataclass(frozen=True)

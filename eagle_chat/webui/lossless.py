@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from eagle_chat.core.config import AUTO_NODES, PolicyName, TreeConfig
 from eagle_chat.core.conversation import Conversation
 from eagle_chat.core.errors import EagleChatError, UserError
+from eagle_chat.core.policies import CPU_TREE
 from eagle_chat.webui import limits
 from eagle_chat.webui.chatting import error_notice, waiting_notice
 from eagle_chat.webui.controls import Controls
@@ -29,8 +30,6 @@ RULES = {
     "wrong q": "wrong on purpose: fixed drafts judged as if they were sampled",
 }
 TREES: dict[PolicyName, str] = {"dynamic": "dynamic tree", "static": "static tree", "chain": "chain"}
-NODES = 8
-"""Of a dynamic tree where the chat's is chosen by cost: that might be none, and nothing would be tested."""
 PLAIN = 0.05
 """A wrong rule closer than this to the target's law (total variation) is said to be hard to catch."""
 
@@ -123,7 +122,10 @@ def _tree(controls: Controls, policy: str) -> TreeConfig:
     if policy not in TREES:
         raise UserError(f"one of {', '.join(TREES)} expected, found {policy!r}: choose one of these")
     tree = controls.tree(policy)
-    return dataclasses.replace(tree, total_tokens=NODES) if tree.total_tokens == AUTO_NODES else tree
+    if tree.total_tokens != AUTO_NODES:
+        return tree
+    # A tree chosen by cost might be none, and nothing would be tested.
+    return dataclasses.replace(tree, total_tokens=CPU_TREE.total_tokens)
 
 
 def picture_html(result: dict[str, Any], rule: str) -> str:

@@ -15,9 +15,11 @@ class Transport {
       {
         type: "button",
         class: "ee-latest",
+        "aria-label": "Follow the newest",
+        title: "Follow the newest cycle",
         onclick: () => explorer.goTo(explorer.run.cycles.length - 1, Infinity, true),
       },
-      "Follow the newest",
+      "newest ⇥",
     );
     this.element = make(
       "div",
