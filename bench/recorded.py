@@ -104,7 +104,7 @@ class ReplayTarget:
 
     def __init__(self, real: Any, answer: Recorded) -> None:
         self.name, self.device, self.dtype = real.name, real.device, real.dtype
-        self.vocab_size, self.context_limit = real.vocab_size, real.context_limit
+        self.vocab_size, self.context_limit, self.steps = real.vocab_size, real.context_limit, real.steps
         self._tokens = torch.tensor([*answer.prompt, *answer.answer, 0])
         self._features = answer.features
 

@@ -1,9 +1,11 @@
 """Tokens a cycle above temperature 0, with and without the target's noise in the draft.
 
 python bench/shared_noise.py [--temperature 1] [--tokens 96] [--limit N] [--draft HEAD] [--record FILE] [--check N]
+                             [--questions FILE]
 
-The built-in questions are answered once by the target (float32) and replayed for every tree, see `recorded`. Intervals
-are bootstrapped over questions. `--check` runs so many questions through the whole engine and compares cycle by cycle.
+The questions (built-in ones, if no file is given) are answered once by the target (float32) and replayed for every
+tree, see `recorded`. Intervals are bootstrapped over questions. `--check` runs so many questions through the whole
+engine and compares cycle by cycle.
 """
 
 from __future__ import annotations
@@ -70,11 +72,12 @@ def main() -> None:
     parser.add_argument("--limit", type=int)
     parser.add_argument("--draft")
     parser.add_argument("--record", type=Path)
+    parser.add_argument("--questions", default="builtin")
     parser.add_argument("--check", type=int, default=0)
     parser.add_argument("--trees", nargs="+", choices=list(TREES), default=list(TREES))
     options = parser.parse_args()
     engine = load_engine(dtype="float32", draft=options.draft)
-    questions = select(read_questions("builtin"), options.limit)
+    questions = select(read_questions(options.questions), options.limit)
     with tempfile.TemporaryDirectory() as folder:
         path = options.record or Path(folder) / "answers.pt"
         answers = recorded(path, engine, questions, options.temperature, options.tokens)

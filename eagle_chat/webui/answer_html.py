@@ -12,6 +12,7 @@ from typing import Any
 
 from eagle_chat.core.metrics import Metrics
 
+LONG_NOTE = 120
 _OFF = ["image", "link", "autolink", "reference", "entity", "escape", "html_block", "html_inline"]
 
 
@@ -41,7 +42,8 @@ def figures_html(metrics: Metrics) -> str:
         drafted = metrics.started is None or metrics.started.policy != "none"
         meaning = "tokens per pass of the target model; plain decoding has 1"
         parts.append(_figure(f"τ {metrics.tau:.2f}" if drafted else "plain, τ 1", meaning))
-    parts.append(_figure(f"{len(metrics.token_ids)} tokens", "length of the answer"))
+    count = len(metrics.token_ids)
+    parts.append(_figure(f"{count} token{'' if count == 1 else 's'}", "length of the answer"))
     if metrics.tokens_per_second is not None:
         parts.append(_figure(f"{metrics.tokens_per_second:.1f} tok/s", "speed after the first token, on this machine"))
     if metrics.started is not None:
@@ -51,9 +53,18 @@ def figures_html(metrics: Metrics) -> str:
     if reason:
         parts.append(f'<span class="ec-reason">{reason}</span>')
     message = metrics.finished.message if metrics.finished else None
+    silent = metrics.finish_reason == "stop" and not metrics.text.strip()
+    wordless = "The model ended its answer without a word." if silent else None
     notes = metrics.started.notes if metrics.started else []
-    lines = [f'<div class="ec-note">{html.escape(line)}</div>' for line in (message, *notes) if line]
-    return " ".join(parts) + "".join(lines)
+    return " ".join(parts) + "".join(_note(line) for line in (message, wordless, *notes) if line)
+
+
+def _note(line: str) -> str:
+    """A sentence; of a long one only what it is about, until somebody wants to know."""
+    about, colon, rest = line.partition(": ")
+    if len(line) <= LONG_NOTE or not colon:
+        return f'<div class="ec-note">{html.escape(line)}</div>'
+    return f'<details class="ec-note"><summary>{html.escape(about)}</summary>{html.escape(rest)}</details>'
 
 
 def _figure(text: str, meaning: str) -> str:

@@ -56,7 +56,7 @@ class Endpoints:
             elif picture.error is not None:
                 raise gr.Error(str(picture.error)) from picture.error
             elif picture.metrics is None or not picture.metrics.token_ids:
-                raise gr.Error(picture.notice)
+                raise gr.Error(picture.notice or "a new conversation was begun before the answer")
             else:
                 yield {**picture.metrics.summary(), "done": True}
 

@@ -23,7 +23,7 @@ from eagle_chat.webui.session import Session
 @dataclass(frozen=True)
 class Picture:
     """One state of the page. `explorer` None: as it was. `question`: what goes back into the input, None: nothing.
-    `text`: the answer so far."""
+    `text`: the answer so far. `left`: it belongs to a conversation that is no more."""
 
     transcript: dict[str, Any]
     explorer: dict[str, Any] | None
@@ -33,12 +33,13 @@ class Picture:
     text: str = ""
     metrics: Metrics | None = None
     error: EagleChatError | None = None
+    left: bool = False
 
 
 def transcript(session: Session, current: tuple[str, str, str] | None = None) -> dict[str, Any]:
     """The conversation as HTML by turn: question, answer, figures. `current`: the turn in the making, the same three
     (the last one as HTML)."""
-    turns = [[plain_html(turn.question), answer_html(turn.answer), turn.figures] for turn in session.conversation.turns]
+    turns = [[plain_html(turn.question), answer_html(turn.answer), turn.figures] for turn in session.before]
     if current is not None:
         turns.append([plain_html(current[0]), answer_html(current[1]), current[2]])
     return {"turns": turns, "live": current is not None}
@@ -65,13 +66,14 @@ def answer(service: EngineService, session: Session, controls: Controls) -> Iter
     if question is None:
         return
     try:
-        conversation = Conversation(controls.system_text(), session.conversation.turns)
+        conversation = Conversation(controls.system_text(), session.before)
         job = _submit(service, session, controls, conversation, question)
     except EagleChatError as error:
-        session.pending = None
-        yield Picture(transcript(session), None, error_notice(error), False, question, error=error)
+        back = None if session.replacing else question
+        session.give_up()
+        yield Picture(transcript(session), None, error_notice(error), False, back, error=error)
         return
-    session.job, session.pending = job, None
+    session.job, session.pending, chat = job, None, session.chats
     making = _Making(question, lambda: service.measured(controls.head))
     failure: EagleChatError | None = None
     try:
@@ -81,19 +83,25 @@ def answer(service: EngineService, session: Session, controls: Controls) -> Iter
             else:
                 notice = ""
                 making.take(batch)
+            if session.chats != chat:
+                break
             shown = making.transcript(session), making.live.value()
             yield Picture(*shown, notice, True, text=making.metrics.text, metrics=making.metrics)
     except EagleChatError as error:
         failure = error
     finally:
         session.job = None
-        kept = making.keep(session)
+        left = session.chats != chat  # a new one was begun: this answer is nobody's
+        kept = not left and making.keep(session)
+        back = None if left or kept or session.replacing else question
+        if not left:
+            session.give_up()
         if not kept and making.failure is not None:
             failure = failure or EagleChatError(making.failure)
-    notice = error_notice(failure) if failure else "" if kept else "Stopped before the answer began."
+    notice = error_notice(failure) if failure else "" if kept or left else "Stopped before the answer began."
     explorer = making.live.ended(session.pages()) if kept else None
     text, metrics = making.metrics.text, making.metrics
-    yield Picture(transcript(session), explorer, notice, False, None if kept else question, text, metrics, failure)
+    yield Picture(transcript(session), explorer, notice, False, back, text, metrics, failure, left)
 
 
 def _submit(

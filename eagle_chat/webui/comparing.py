@@ -80,7 +80,8 @@ def compare(
     if not done:
         yield Comparison(lanes, "", failure, running=False)
         return
-    explorer = shown(list(recorded), service.measured(controls.head), tab="compare")
+    first = next((lane for lane, way in enumerate(ways) if way != "none"), 0)  # plain decoding has no trees to see
+    explorer = shown(list(recorded), service.measured(controls.head), tab="compare", run=first)
     yield Comparison(lanes, verdict_html(runs[0], runs[1], names), "", False, runs, explorer)
 
 

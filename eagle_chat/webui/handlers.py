@@ -6,23 +6,29 @@ on the page.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import gradio as gr
 
 from eagle_chat.core.config import AUTO_NODES
-from eagle_chat.core.errors import EagleChatError
+from eagle_chat.core.errors import EagleChatError, UserError
 from eagle_chat.webui import comparing, lossless, recordings
 from eagle_chat.webui.chatting import Picture, answer, error_notice, transcript
 from eagle_chat.webui.controls import Controls
-from eagle_chat.webui.live import shown
+from eagle_chat.webui.live import conversation, shown
 from eagle_chat.webui.parts import status_html
-from eagle_chat.webui.server_html import server_html
+from eagle_chat.webui.server_html import INTRODUCTION, server_html
 from eagle_chat.webui.service import EngineService, Status
-from eagle_chat.webui.session import Session, Sessions
+from eagle_chat.webui.session import Remark, Session, Sessions
 
 LARGEST_SEED = 2**31
+READABLE = 6.0
+"""Seconds for which an error stays beside an answer being made."""
+LATE = 0.3
+"""Seconds after an answer in which the reply to a press of Stop may still come, to be wiped away."""
 
 
 def key_of(request: gr.Request) -> str:
@@ -81,21 +87,28 @@ class Handlers:
         """Accept a question: input, transcript, notice."""
         try:
             session = self.session(request)
-            session.take(question)
         except EagleChatError as error:
             return gr.skip(), gr.skip(), error_notice(error)
+        try:
+            session.take(question)
+        except EagleChatError as error:
+            return gr.skip(), gr.skip(), _said(session, error)
         return "", transcript(session, (session.pending or "", "", "")), ""
 
     def take_again(self, seed: float, temperature: float, request: gr.Request) -> tuple[Any, Any, Any, Any]:
         """Ask the last question again, above temperature 0 with the next seed: input, transcript, notice, seed."""
         try:
             session = self.session(request)
-            session.take(session.take_back())
         except EagleChatError as error:
             return gr.skip(), gr.skip(), error_notice(error), gr.skip()
+        try:
+            question = session.take_again()
+        except EagleChatError as error:
+            return gr.skip(), gr.skip(), _said(session, error), gr.skip()
         again = (int(seed or 0) + 1) % LARGEST_SEED if temperature else gr.skip()
-        notice = "" if temperature else "At temperature 0 the same settings give the same answer."
-        return gr.skip(), transcript(session, (session.pending or "", "", "")), notice, again
+        if not temperature:
+            session.remark = Remark("At temperature 0 the same settings give the same answer.", math.inf)
+        return gr.skip(), transcript(session, (question, "", "")), session.remark.now(), again
 
     def answer(self, request: gr.Request, *values: Any) -> Iterator[tuple[Any, ...]]:
         """Answer the pending question: input, transcript, explorer, notice, send and stop buttons."""
@@ -104,47 +117,58 @@ class Handlers:
         except EagleChatError as error:
             yield gr.skip(), gr.skip(), gr.skip(), error_notice(error), gr.skip(), gr.skip()
             return
+        if session.pending is None:  # it was refused, which has been said
+            yield (gr.skip(),) * 6
+            return
         was_running: bool | None = None
-        said = ""
         for picture in answer(self._service, session, Controls(*values)):
-            # What was said as the question was taken stays, until there is something else; "Stopping" has an end.
-            quiet = picture.notice == said and not _is_stopped(picture)
             inspector = server_html(picture.metrics) if self._service.is_server else picture.explorer
-            yield _chat_outputs(picture, inspector, picture.running != was_running, quiet)
-            was_running, said = picture.running, picture.notice
+            if picture.left:
+                inspector = self._at_rest(session)
+            yield _chat_outputs(picture, inspector, picture.running != was_running, session.remark)
+            was_running = picture.running
+        time.sleep(LATE)
+        yield gr.skip(), gr.skip(), gr.skip(), session.remark.now() or picture.notice, gr.skip(), gr.skip()
+
+    def _at_rest(self, session: Session) -> Any:
+        """What the inspector shows while nothing is being made: the conversation, or what there is before one."""
+        if self._service.is_server:
+            return gr.skip() if session.conversation.turns else INTRODUCTION
+        return conversation(session.pages(), self._service.measured()) or shown(recordings.first())
 
     def stop(self, request: gr.Request) -> str:
         """End what is being made after its cycle: notice."""
         try:
-            self.session(request).stop()
+            session = self.session(request)
         except EagleChatError as error:
             return error_notice(error)
-        return "Stopping after this cycle …"
+        session.stop()
+        return "Stopping after this cycle …" if session.busy else ""
 
-    def undo(self, request: gr.Request) -> tuple[Any, Any, Any]:
-        """Remove the last question and answer: input, transcript, notice."""
+    def undo(self, request: gr.Request) -> tuple[Any, Any, Any, Any]:
+        """Remove the last question and answer: input, transcript, notice, inspector."""
         return self._back(request, edit=False)
 
-    def edit(self, request: gr.Request) -> tuple[Any, Any, Any]:
+    def edit(self, request: gr.Request) -> tuple[Any, Any, Any, Any]:
         """The same, with the question back in the input to be changed."""
         return self._back(request, edit=True)
 
-    def _back(self, request: gr.Request, edit: bool) -> tuple[Any, Any, Any]:
+    def _back(self, request: gr.Request, edit: bool) -> tuple[Any, Any, Any, Any]:
         try:
             session = self.session(request)
             question = session.take_back()
         except EagleChatError as error:
-            return gr.skip(), gr.skip(), error_notice(error)
-        return question if edit else gr.skip(), transcript(session), ""
+            return gr.skip(), gr.skip(), error_notice(error), gr.skip()
+        return question if edit else gr.skip(), transcript(session), "", self._at_rest(session)
 
-    def clear(self, request: gr.Request) -> tuple[Any, Any, Any]:
-        """A new conversation: input, transcript, notice."""
+    def clear(self, request: gr.Request) -> tuple[Any, Any, Any, Any]:
+        """A new conversation: input, transcript, notice, inspector."""
         try:
             session = self.session(request)
         except EagleChatError as error:
-            return gr.skip(), gr.skip(), error_notice(error)
+            return gr.skip(), gr.skip(), error_notice(error), gr.skip()
         session.clear()
-        return "", transcript(session), ""
+        return "", transcript(session), "", self._at_rest(session)
 
     def open_bundled(self, name: str | None, request: gr.Request) -> tuple[Any, Any]:
         """Show a recording that comes with the program: explorer, notice."""
@@ -157,6 +181,8 @@ class Handlers:
     def _open(self, request: gr.Request, read: Callable[[], Any]) -> tuple[Any, Any]:
         try:
             session = self.session(request)
+            if session.busy:
+                raise UserError("a finished answer expected, found one still being made: open the recording after it")
             runs = read()
             value = shown(runs)
         except EagleChatError as error:
@@ -175,7 +201,8 @@ class Handlers:
 
     def _save(self, request: gr.Request, kind: str) -> tuple[Any, Any]:
         try:
-            return recordings.saved(self.session(request), kind, self._service.measured()), ""
+            at_rest = [] if self._service.is_server else recordings.first()
+            return recordings.saved(self.session(request), kind, self._service.measured(), at_rest), ""
         except EagleChatError as error:
             return gr.skip(), error_notice(error)
 
@@ -210,16 +237,17 @@ class Handlers:
         self._sessions.leave(key_of(request))
 
 
-def _is_stopped(picture: Picture) -> bool:
-    finished = picture.metrics.finished if picture.metrics is not None else None
-    return not picture.running and (finished is None or finished.reason == "cancelled")
+def _said(session: Session, error: EagleChatError) -> str:
+    """The error as a notice; an answer being made leaves it there for a while."""
+    session.remark = Remark(error_notice(error), time.monotonic() + READABLE)
+    return session.remark.text
 
 
-def _chat_outputs(picture: Picture, inspector: Any, switched: bool, quiet: bool) -> tuple[Any, ...]:
-    """As the chat's outputs; `inspector` and buttons only where they change, the notice unless `quiet`."""
+def _chat_outputs(picture: Picture, inspector: Any, switched: bool, remark: Remark) -> tuple[Any, ...]:
+    """As the chat's outputs; `inspector` and buttons only where they change."""
     question = gr.skip() if picture.question is None else picture.question
     buttons = (_button(not picture.running), _button(picture.running)) if switched else (gr.skip(), gr.skip())
-    return question, picture.transcript, inspector or gr.skip(), gr.skip() if quiet else picture.notice, *buttons
+    return question, picture.transcript, inspector or gr.skip(), picture.notice or remark.now(), *buttons
 
 
 def _button(active: bool) -> Any:

@@ -19,10 +19,10 @@ from eagle_chat.webui.measured import Measured
 _numbers = itertools.count(1)
 
 
-def shown(runs: list[Run], measured: Measured | None = None, tab: str = "mask") -> dict[str, Any]:
-    """Finished runs for the explorer, with what is known of the machine they ran on. UserError where they are more than
-    a page can hold."""
-    return _value(next(_numbers), as_json(page(runs, measured)), tab=tab)
+def shown(runs: list[Run], measured: Measured | None = None, tab: str = "mask", run: int = 0) -> dict[str, Any]:
+    """Finished runs for the explorer, with what is known of the machine they ran on; it begins with number `run`.
+    UserError where they are more than a page can hold."""
+    return _value(next(_numbers), as_json(page(runs, measured)), tab=tab, run=run)
 
 
 def page(runs: list[Run], measured: Measured | None = None) -> dict[str, Any]:
@@ -41,10 +41,20 @@ def as_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
+def conversation(pages: list[str], measured: Measured) -> dict[str, Any] | None:
+    """A conversation's answers for the explorer, which begins with the last; None where there are none."""
+    return _value(next(_numbers), _joined(pages, measured), run=len(pages) - 1) if pages else None
+
+
+def _joined(pages: list[str], measured: Measured) -> str:
+    """The explorer's data of runs that are JSON already, by `run_json`."""
+    return as_json({**page([], measured), "runs": 0}).replace('"runs":0', f'"runs":[{",".join(pages)}]')
+
+
 def _value(number: int, page: str, cycles: list[str] | None = None, **more: Any) -> dict[str, Any]:
     """`id`: another one is another story, told from its beginning. `page`: the explorer's data as JSON. `cycles`: what
-    came after it. `live`: whether more will come. `tab`: the panel that is open at first."""
-    return {"id": number, "page": page, "cycles": cycles or [], "live": False, "tab": "mask", **more}
+    came after it. `live`: whether more will come. `tab`: the panel that is open at first, `run`: the answer."""
+    return {"id": number, "page": page, "cycles": cycles or [], "live": False, "tab": "mask", "run": 0, **more}
 
 
 class LiveRun:
@@ -83,5 +93,4 @@ class LiveRun:
 
     def ended(self, pages: list[str]) -> dict[str, Any]:
         """The same story at its end, with the answers before it: `pages` are their `run_json`, this one's last."""
-        head = as_json({**page([], self._measured()), "runs": 0})
-        return _value(self._id, head.replace('"runs":0', f'"runs":[{",".join(pages)}]'))
+        return _value(self._id, _joined(pages, self._measured()))

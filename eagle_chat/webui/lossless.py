@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 
 STEP = 50
 """Draws between two pictures."""
+WRONG = "wrong on purpose: "
 RULES = {
     "coupled": "coupled (right)",
     "rejection": "rejection (right)",
-    "no residual": "wrong on purpose: a refused draft gets a second chance",
-    "wrong q": "wrong on purpose: fixed drafts judged as if they were sampled",
+    "no residual": f"{WRONG}a refused draft gets a second chance",
+    "wrong q": f"{WRONG}fixed drafts judged as if they were sampled",
 }
 TREES: dict[PolicyName, str] = {"dynamic": "dynamic tree", "static": "static tree", "chain": "chain"}
 PLAIN = 0.05
@@ -151,6 +152,7 @@ def verdict_html(result: dict[str, Any], rule: str) -> str:
     p_value = result["p_value"]
     if p_value is None:
         return '<p class="ec-verdict">Too few draws to judge yet.</p>'
+    name = html.escape(RULES[rule].removesuffix(" (right)").removeprefix(WRONG))
     shown = f"{p_value:.2g}" if p_value >= 1e-12 else "below 1e-12"
     apart = result["wrong"].get(rule, 1.0)
     if apart < PLAIN:
@@ -167,11 +169,11 @@ def verdict_html(result: dict[str, Any], rule: str) -> str:
     if result["verdict"] == "fits":
         return (
             f'<p class="ec-verdict ec-good">✓ The draws fit the target\'s distribution (chi-square p = {shown}): '
-            f"nothing tells the rule “{html.escape(rule)}” from plain sampling.</p>"
+            f"nothing tells the rule “{name}” from plain sampling.</p>"
         )
     return (
         f'<p class="ec-verdict ec-bad">✗ The draws do not fit the target\'s distribution (chi-square p = {shown}): '
-        f"the rule “{html.escape(rule)}” changes what the model says.</p>"
+        f"the rule “{name}” changes what the model says.</p>"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import time
 import weakref
 from collections.abc import Mapping
 from contextlib import closing
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 STEPS = 6
 """Plain steps that are timed."""
+AGAIN = 20.0
+"""Seconds after which they are timed anew: other programs come and go, and the cycles beside them are of today."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,7 @@ class Measurements:
 
     def __init__(self) -> None:
         self._plain: weakref.WeakKeyDictionary[Engine, dict[str, float]] = weakref.WeakKeyDictionary()
+        self._when: weakref.WeakKeyDictionary[Engine, float] = weakref.WeakKeyDictionary()
 
     def of(self, engine: Engine | None) -> Measured:
         """What is known by now; nothing of an engine that is not there."""
@@ -42,9 +46,10 @@ class Measurements:
         return Measured(table.verify if table is not None else {}, self._plain.get(engine, {}))
 
     def learn(self, engine: Engine, state: DecodingState) -> None:
-        """Once for each engine: time the last tokens of an answer again, in plain steps. The state is left at what they
-        gave, which the next turn compares with its own tokens."""
-        if engine in self._plain or engine.head is None or len(state.tokens) <= STEPS + 2:
+        """Time the last tokens of an answer again, in plain steps, unless that was done just now. The state is left at
+        what they gave, which the next turn compares with its own tokens."""
+        fresh = time.monotonic() - self._when.get(engine, -AGAIN) < AGAIN
+        if fresh or engine.head is None or len(state.tokens) <= STEPS + 2:
             return
         prompt = state.tokens[: -STEPS - 1]
         sampling, tree = SamplingConfig(max_new_tokens=STEPS + 1), TreeConfig(policy="none")
@@ -53,3 +58,4 @@ class Measurements:
         if steps:
             middle = statistics.median_low([sum(step.values()) for step in steps])
             self._plain[engine] = next(step for step in steps if sum(step.values()) == middle)
+            self._when[engine] = time.monotonic()

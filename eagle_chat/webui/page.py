@@ -96,7 +96,7 @@ def _chat(service: EngineService, handlers: Handlers, defaults: Controls) -> tup
             notice = part("html", "", attributes='class="ec-notice" role="status"', elem_id="ec-notice")
             controls = settings(defaults, _head_choices(service), service.is_server)
         with gr.Column(scale=7, min_width=320):
-            inspector = _server(handlers, notice) if service.is_server else _explorer(handlers, notice)
+            inspector = _server(handlers) if service.is_server else _explorer(handlers)
     answering: dict[str, Any] = {
         "fn": handlers.answer,
         "inputs": controls.all,
@@ -110,17 +110,16 @@ def _chat(service: EngineService, handlers: Handlers, defaults: Controls) -> tup
     again = [controls.seed, controls.temperature]
     retry.click(handlers.take_again, again, [*taken, controls.seed], **QUIET).then(**answering)
     stop.click(handlers.stop, outputs=notice, **QUIET)
-    undo.click(handlers.undo, outputs=taken, **QUIET)
-    edit.click(handlers.edit, outputs=taken, **QUIET).then(fn=None, js=_FOCUS)
-    clear.click(handlers.clear, outputs=taken, **QUIET)
+    undo.click(handlers.undo, outputs=[*taken, inspector], **QUIET)
+    edit.click(handlers.edit, outputs=[*taken, inspector], **QUIET).then(fn=None, js=_FOCUS)
+    clear.click(handlers.clear, outputs=[*taken, inspector], **QUIET)
     return controls.tree, controls.all
 
 
-def _explorer(handlers: Handlers, notice: Any) -> Any:
+def _explorer(handlers: Handlers) -> Any:
     """The explorer, which is returned, and what saves and opens recordings."""
     names = list(recordings.bundled())
-    first = shown(recordings.open_bundled(names[0])) if names else None
-    explorer = part("explorer", first, elem_id="ec-explorer")
+    explorer = part("explorer", shown(recordings.first()), elem_id="ec-explorer")
     with gr.Accordion("Save this run, or open a recording", open=False):
         with gr.Row(elem_classes="ec-buttons"):
             jsonl = gr.Button("Save as JSON lines", size="sm", elem_id="ec-save-jsonl")
@@ -137,6 +136,7 @@ def _explorer(handlers: Handlers, notice: Any) -> Any:
             height=110,
             elem_id="ec-upload",
         )
+        notice = _file_notice()
     file = part("save", None, visible="hidden")
     chosen.input(handlers.open_bundled, chosen, [explorer, notice], **QUIET)
     upload.upload(handlers.open_upload, upload, [explorer, notice], **QUIET)
@@ -145,11 +145,17 @@ def _explorer(handlers: Handlers, notice: Any) -> Any:
     return explorer
 
 
-def _server(handlers: Handlers, notice: Any) -> Any:
+def _file_notice() -> Any:
+    """What is said of a recording, beside what opens and saves it."""
+    return part("html", "", attributes='class="ec-notice" role="status"', elem_id="ec-file-notice")
+
+
+def _server(handlers: Handlers) -> Any:
     """What a server tells, which is returned, and a button that saves it."""
     inspector = part("html", INTRODUCTION, elem_id="ec-server")
     with gr.Row(elem_classes="ec-buttons"):
         jsonl = gr.Button("Save this chat as JSON lines", size="sm", elem_id="ec-save-jsonl")
+    notice = _file_notice()
     file = part("save", None, visible="hidden")
     jsonl.click(handlers.save_jsonl, outputs=[file, notice], **QUIET)
     return inspector

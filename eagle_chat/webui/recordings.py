@@ -16,12 +16,16 @@ from eagle_chat.webui.live import page
 from eagle_chat.webui.measured import Measured
 from eagle_chat.webui.session import Session
 
+FIRST = "demo"
+"""The recording that the page begins with: small trees."""
+
 
 @functools.cache
 def bundled() -> dict[str, Path]:
     """The recordings that come with the program: what each shows, and its file."""
     found: dict[str, Path] = {}
-    for path in sorted(asset_path("recordings").glob("*.jsonl")):
+    paths = asset_path("recordings").glob("*.jsonl")
+    for path in sorted(paths, key=lambda path: (path.stem != FIRST, path.stem)):
         found[_title(recording.read(path)[0])] = path
     return found
 
@@ -38,6 +42,11 @@ def _title(run: Run) -> str:
     size = f" of {nodes} nodes" if nodes and started.policy != "none" else ""
     kind = "no draft" if started.policy == "none" else f"{started.policy} {'' if started.policy == 'chain' else 'tree'}"
     return f"{question} · {kind.strip()}{size} · temperature {started.sampling.get('temperature', 0):g}"
+
+
+def first() -> list[Run]:
+    """What the page shows before anything was asked."""
+    return open_bundled(next(iter(bundled())))
 
 
 def open_bundled(name: str) -> list[Run]:
@@ -64,14 +73,16 @@ def open_upload(path: str | None) -> list[Run]:
     return recording.parse(text, file.name)
 
 
-def saved(session: Session, kind: str, measured: Measured) -> dict[str, Any]:
+def saved(session: Session, kind: str, measured: Measured, at_rest: list[Run]) -> dict[str, Any]:
     """What is shown, as a file to be saved: name, media type, text. `kind`: "jsonl" or "html". `measured`: what is
-    known of this machine; a recording that was opened may come from another one."""
-    runs = session.runs()
+    known of this machine; a recording that was opened may come from another one. `at_rest`: what is shown before
+    anything was asked."""
+    own = session.runs() if session.opened is None else []
+    runs = own or session.opened or at_rest
     if not runs:
         raise UserError("a recorded answer expected, found none: ask something or open a recording first")
     if kind == "html":
-        text, media = html_page(page(runs, None if session.opened else measured)), "text/html"
+        text, media = html_page(page(runs, measured if own else None)), "text/html"
     else:
         text, media = "".join(recording.lines(runs)), "application/jsonl"
     return {"name": f"eagle-chat.{kind}", "type": media, "text": text}

@@ -25,17 +25,33 @@ class Record:
     page: str
 
 
+@dataclass(frozen=True)
+class Remark:
+    """Something said about a question, as HTML, that pictures of its answer shall not wipe away before `until`."""
+
+    text: str = ""
+    until: float = 0.0
+
+    def now(self) -> str:
+        """The text, as long as it is to be read."""
+        return self.text if time.monotonic() < self.until else ""
+
+
 @dataclass
 class Session:
     """`records`: for each turn its recording, as long as it is kept. `pending`: a question taken but not yet put to the
-    engine. `opened`: a recording that is shown instead of the conversation. `left`: whether the connection was lost;
-    it may have been for a moment."""
+    engine; `replacing`: it is the last turn's, whose answer goes as soon as there is another. `opened`: a recording
+    that is shown instead of the conversation. `chats`: counts the conversations begun, so that an answer knows when its
+    own has been left. `left`: whether the connection was lost; it may have been for a moment."""
 
     key: str
     conversation: Conversation = field(default_factory=Conversation)
     records: list[Record | None] = field(default_factory=list)
     pending: str | None = None
+    replacing: bool = False
     job: Job | None = None
+    chats: int = 0
+    remark: Remark = field(default_factory=Remark)
     opened: list[Run] | None = None
     last_used: float = 0.0
     left: bool = False
@@ -55,25 +71,52 @@ class Session:
             raise UserError("one question at a time expected, found an answer still being made: wait or stop it")
         if len(self.conversation.turns) >= limits.TURNS:
             raise UserError(f"a conversation of at most {limits.TURNS} questions expected: begin a new one")
-        self.pending = text
-        self.opened = None
+        self._begin(text, replacing=False)
+
+    def take_again(self) -> str:
+        """Accept the last question once more; it. Its old answer stays until there is another."""
+        question = self._last_question()
+        self._begin(question, replacing=True)
+        return question
+
+    def _begin(self, question: str, replacing: bool) -> None:
+        self.pending, self.replacing, self.opened, self.remark = question, replacing, None, Remark()
+
+    def give_up(self) -> None:
+        """The pending question, or the one being answered, comes to nothing."""
+        self.pending, self.replacing = None, False
+
+    @property
+    def before(self) -> list[Turn]:
+        """The turns before the question at hand."""
+        turns = self.conversation.turns
+        return turns[:-1] if self.replacing else turns
 
     def take_back(self) -> str:
         """Remove the last question with its answer; the question."""
+        question = self._last_question()
+        self._drop_last()
+        self.opened = None
+        return question
+
+    def _last_question(self) -> str:
         if self.busy:
             raise UserError("a finished answer expected, found one still being made: wait or stop it")
         last = self.conversation.last
         if last is None:
             raise UserError("an answer expected, found none yet: ask something first")
+        return last.question
+
+    def _drop_last(self) -> None:
         self.conversation = self.conversation.before_last()
         self.records.pop()
-        return last.question
 
     def clear(self) -> None:
         """Begin a new conversation."""
         self.stop()
-        self.pending = None
-        self.conversation, self.records, self.opened = Conversation(), [], None
+        self.give_up()
+        self.chats += 1
+        self.conversation, self.records, self.opened, self.remark = Conversation(), [], None, Remark()
 
     def stop(self) -> None:
         """End the answer being made after its cycle."""
@@ -81,7 +124,12 @@ class Session:
             self.job.stop()
 
     def keep(self, turn: Turn) -> None:
-        """Add a finished turn; its events are packed away, and those of old turns dropped."""
+        """Add a finished turn, or put it in place of the last; its events are packed away, and those of old turns
+        dropped."""
+        if self.replacing:
+            self._drop_last()
+        self.give_up()
+        self.opened = None
         run = Run(turn.question, turn.events)
         turn.events = []
         self.conversation = Conversation(self.conversation.system, [*self.conversation.turns, turn])

@@ -65,6 +65,10 @@ def settings(defaults: Controls, heads: list[tuple[str, str]], is_server: bool =
     return Settings(made)
 
 
+_ONLY_DYNAMIC = """policy => { const interactive = policy === "dynamic";
+  return Array(2).fill({__type__: "update", interactive}); }"""
+
+
 def _tree(made: dict[str, Any], defaults: Controls, heads: list[tuple[str, str]]) -> None:
     made["policy"] = gr.Radio(
         [("dynamic tree", "dynamic"), ("static tree", "static"), ("chain", "chain")],
@@ -77,17 +81,29 @@ def _tree(made: dict[str, Any], defaults: Controls, heads: list[tuple[str, str]]
         1, limits.DEPTH, value=defaults.depth, step=1, label="Depth", info="most drafted tokens on a path"
     )
     made["top_k"] = gr.Slider(
-        1, limits.TOP_K, value=defaults.top_k, step=1, label="Children (top_k)", info="guesses after each node"
+        1,
+        limits.TOP_K,
+        value=defaults.top_k,
+        interactive=defaults.policy == "dynamic",
+        step=1,
+        label="Children (top_k)",
+        info="guesses after each node of a dynamic tree",
     )
     made["total_tokens"] = gr.Slider(
         0,
         limits.NODES,
         value=defaults.total_tokens,
+        interactive=defaults.policy == "dynamic",
         step=1,
         label="Nodes",
         info="sent to the model in one pass; 0: chosen for every cycle by what it costs here",
     )
     made["head"] = gr.Dropdown(heads, value=defaults.head, label="Draft head", elem_id="ec-head")
+    shape = [made["top_k"], made["total_tokens"]]
+    # Chains and static trees have shapes of their own.
+    made["policy"].change(
+        None, made["policy"], shape, js=_ONLY_DYNAMIC, queue=False, show_progress="hidden", api_visibility="private"
+    )
 
 
 def _sampling(made: dict[str, Any], defaults: Controls, is_server: bool) -> None:

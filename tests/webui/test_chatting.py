@@ -115,6 +115,55 @@ def test_stopping_keeps_what_there_is_and_the_next_answer_builds_on_it() -> None
     assert session.conversation.turns[1].token_ids == right
 
 
+def test_a_new_chat_in_mid_answer_leaves_nothing_of_the_old_one() -> None:
+    engine = Held(seed=4)
+    service, session = service_of(engine), Session("anna")
+    session.take("hello")
+    pictures = answer(service, session, Controls(max_new_tokens=200))
+    next(picture for picture in pictures if picture.text)
+    session.clear()
+    *_, last = pictures
+    assert (last.left, last.running, last.question, last.notice) == (True, False, None, "")
+    assert last.transcript["turns"] == []
+    assert session.conversation.turns == []
+    assert session.records == []
+    right = expected(engine, session, "go on")
+    ask(service, session, "go on")
+    assert session.conversation.turns[0].token_ids == right
+
+
+def test_an_answer_asked_for_again_stays_until_there_is_another(engine: Held) -> None:
+    service, session = service_of(engine), Session("anna")
+    ask(service, session, "hello")
+    ask(service, session, "more")
+    old = session.conversation.turns[1]
+    with pytest.raises(UserError, match="one question at a time"):
+        session.take("another") if session.take_again() else None
+    (refused,) = answer(service, session, Controls(system="x" * 5000))
+    assert refused.question is None
+    assert [turn[0] for turn in refused.transcript["turns"]] == ["hello", "more"]
+    assert session.conversation.turns[1] is old
+    session.take_again()
+    seed = Controls(max_new_tokens=24, temperature=1.0, seed=5)
+    first, *_, last = answer(service, session, seed)
+    assert [turn[0] for turn in first.transcript["turns"]] == ["hello", "more"], "not the old answer beside the new one"
+    assert [turn[0] for turn in last.transcript["turns"]] == ["hello", "more"]
+    assert session.conversation.turns[1].seed == 5
+    assert len(session.records) == len(session.conversation.turns) == 2
+    assert not session.busy
+
+
+def test_an_answer_puts_an_opened_recording_away(engine: Held) -> None:
+    service, session = service_of(engine), Session("anna")
+    ask(service, session, "hello")
+    session.opened = [recording.Run("another", [])]
+    assert [run.question for run in session.runs()] == ["another"]
+    session.take_again()
+    session.opened = [recording.Run("another", [])]
+    list(answer(service, session, SHORT))
+    assert [run.question for run in session.runs()] == ["hello"]
+
+
 def test_a_person_who_leaves_in_the_middle_does_not_block_the_others(engine: Held) -> None:
     service, session = service_of(engine), Session("anna")
     session.take("hello")

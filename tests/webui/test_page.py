@@ -94,6 +94,36 @@ def engine_text(served: Served, run: recording.Run) -> str:
     return served.engine.chat.decode(tokens_of(run.events))
 
 
+def test_what_is_refused_leaves_everything_as_it_was(served: Served, new_page: Callable[..., Any]) -> None:
+    page = new_page(served.url)
+    page.wait_for_selector("#ec-explorer .ee-title")
+    page.click("#ec-retry")
+    page.wait_for_function("document.querySelector('#ec-notice').innerText.includes('found none yet')")
+    page.focus(BOX)
+    page.keyboard.press("Enter")
+    page.wait_for_function("document.querySelector('#ec-notice').innerText.includes('write one')")
+    assert page.locator(".ec-welcome").is_visible()
+    ask(page, "hello")
+    answered(page, 1)
+    long = "x" * 9000
+    ask(page, long)
+    page.wait_for_function("document.querySelector('#ec-notice').innerText.includes('8,000')")
+    page.wait_for_timeout(1500)  # what followed a refusal came after it
+    assert "8,000" in page.inner_text("#ec-notice")
+    assert page.input_value(BOX) == long
+    assert page.locator(".ec-turn").count() == 1
+    assert [page.inner_text(f"#ec-{name}") for name in ("send", "stop")] == ["Send", "Stop"]
+    page.fill(BOX, "")
+    page.click("#ec-clear")
+    page.wait_for_selector(".ec-welcome")
+    page.wait_for_function("document.querySelector('#ec-explorer .ee').innerText.includes('reverses a string, and')")
+    with page.expect_download() as waiting:  # the picture that is there can be taken away
+        page.get_by_role("button", name="Save this run").click()
+        page.click("#ec-save-jsonl")
+    assert "reverses a string, and" in str(recording.read(Path(waiting.value.path()))[0].question)
+    assert page.faults == []
+
+
 def test_stop_by_escape_keeps_the_part_and_the_chat_goes_on(served: Served, new_page: Callable[..., Any]) -> None:
     """By keyboard alone."""
     page = new_page(served.url)
@@ -108,6 +138,7 @@ def test_stop_by_escape_keeps_the_part_and_the_chat_goes_on(served: Served, new_
     page.wait_for_function("document.querySelector('#ec-notice').innerText.includes('Stopping')")
     served.engine.gate.set()
     part = answered(page, 1)
+    page.wait_for_function("document.querySelector('#ec-notice').innerText === ''")  # "Stopping" has an end
     whole = plain_text(served.engine, "hello")
     assert whole.startswith(part.strip()[:10])
     assert len(part) < len(whole)
@@ -140,7 +171,7 @@ def test_compare_lossless_uploads_and_dark(served: Served, new_page: Callable[..
     hostile = tmp_path / "bad.jsonl"
     hostile.write_text('{"type": "started", "x": "<img src=x onerror=alert(1)>"}', encoding="utf-8")
     page.set_input_files("#ec-upload input[type=file]", str(hostile))
-    page.wait_for_function("document.querySelector('#ec-notice').innerText.includes('line 1')")
+    page.wait_for_function("document.querySelector('#ec-file-notice').innerText.includes('line 1')")
     page.get_by_role("button", name="Light or dark").click()
     page.wait_for_selector("#ec-explorer .ee[data-theme=light]")
     page.get_by_role("tab", name="Compare").first.click()

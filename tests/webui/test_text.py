@@ -84,9 +84,9 @@ def test_the_bundled_recordings_open_and_can_be_saved() -> None:
     for name in recordings.bundled():
         session = Session("anna", opened=recordings.open_bundled(name))
         assert json.loads(shown(session.runs())["page"])["runs"]
-        page = recordings.saved(session, "html", Measured())
+        page = recordings.saved(session, "html", Measured(), [])
         assert len(page["text"]) < 1_500_000
-        assert recordings.saved(session, "jsonl", Measured())["text"].count("\n") > 3
+        assert recordings.saved(session, "jsonl", Measured(), [])["text"].count("\n") > 3
     with pytest.raises(UserError, match="one of the page's recordings"):
         recordings.open_bundled("../../etc/passwd")
 

@@ -74,6 +74,7 @@ const EagleChat = {
         instance?.destroy();
         const options = { live: value.live, theme: "host", tab: value.tab };
         instance = EagleExplorer.mount(host, JSON.parse(value.page), options);
+        if (value.run) instance.attempt(() => instance.choose(value.run));
         [story, told, live] = [value.id, 0, value.live];
       } else if (live && !value.live) {
         instance.update(JSON.parse(value.page));
