@@ -20,7 +20,7 @@ class AnswerView {
         if (piece) onCycle(Number(piece.dataset.cycle));
       },
     });
-    this.question = make("p", { class: "ee-question", dir: "auto" });
+    this.question = make("p", { class: "ee-question", dir: "auto", role: "group", "aria-label": "The question" });
     this.element = make("div", { class: "ee-text" }, this.question, this.text, originLegend());
     this.groups = [];
   }
@@ -54,6 +54,8 @@ class AnswerView {
 
   // Scroll the answer, and only it, so that a cycle's tokens can be seen. Done once the page has been laid out.
   reveal(group) {
+    const { scrollHeight, clientHeight: shown } = this.question;
+    change(this.question, { tabindex: scrollHeight > shown + 1 ? "0" : null }); // a long one scrolls, by keyboard too
     if (!group || !this.text.clientHeight) return;
     const top = group.offsetTop - this.text.offsetTop;
     const { scrollTop, clientHeight } = this.text;

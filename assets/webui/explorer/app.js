@@ -6,10 +6,10 @@ class Explorer {
     this.host = element;
     this.options = options;
     this.at = { run: 0, cycle: 0, step: 0 };
-    this.following = Boolean(options.live);
+    this.live = this.following = Boolean(options.live); // live: more may come
     this.views = new WeakMap();
     this.build();
-    this.update(data);
+    this.take(data);
   }
 
   build() {
@@ -17,13 +17,12 @@ class Explorer {
     this.tree = new TreeView((node) => this.mask.light(node));
     this.mask = new MaskView((node) => this.tree.mark(node));
     this.answer = new AnswerView((index) => this.goTo(index, Infinity));
-    this.compare = new CompareView();
     this.panels = new Panels(
       this.options.tab,
       {
         mask: this.mask,
         charts: new ChartsView((index) => this.goTo(index, Infinity)),
-        compare: this.compare,
+        compare: (this.compare = new CompareView(this.options.standalone)),
         pay: new PayView(),
         help: { element: help(), show() {} },
       },
@@ -56,37 +55,41 @@ class Explorer {
       "section",
       { class: "ee", "aria-label": "Draft-tree explorer", onkeydown: (event) => this.press(event) },
       make(
-        "header",
-        { class: "ee-head" },
-        make(level, { class: "ee-title" }, this.options.title ?? "How this answer was drafted"),
-        this.picker,
-        this.about,
-        this.options.standalone ? this.themeButton() : null,
-      ),
-      this.options.standalone ? make("p", { class: "ee-intro" }, INTRODUCTION) : null,
-      this.failure,
-      (this.body = make(
         "div",
-        { class: "ee-body" },
-        this.answer.element,
-        this.controls.element,
+        { class: "ee-screen" },
         make(
-          "div",
-          { class: "ee-main" },
-          this.tree.element,
-          make(
-            "aside",
-            { class: "ee-side", "aria-label": "What happens here" },
-            this.stepTitle,
-            this.paragraph,
-            this.legend,
-          ),
+          "header",
+          { class: "ee-head" },
+          make(level, { class: "ee-title" }, this.options.title ?? "How this answer was drafted"),
+          this.picker,
+          this.about,
+          this.options.standalone ? this.themeButton() : null,
         ),
-        this.panels.element,
-      )),
+        this.options.standalone ? make("p", { class: "ee-intro" }, INTRODUCTION) : null,
+        this.failure,
+        (this.body = this.story()),
+      ),
+      this.panels.element,
     );
     this.stop.start();
     replace(this.host, this.root);
+  }
+
+  // What follows the scrubber.
+  story() {
+    const side = { class: "ee-side", "aria-label": "What happens here" };
+    return make(
+      "div",
+      { class: "ee-body" },
+      this.answer.element,
+      this.controls.element,
+      make(
+        "div",
+        { class: "ee-main" },
+        this.tree.element,
+        make("aside", side, this.stepTitle, this.paragraph, this.legend),
+      ),
+    );
   }
 
   themeButton() {
@@ -101,9 +104,15 @@ class Explorer {
     );
   }
 
-  // Replace everything that is shown. In a live explorer whoever has gone back stays there.
+  // Replace everything that is shown. In a live explorer the answer has come to its end; whoever has gone back stays there.
   update(data) {
+    this.live = false;
+    this.take(data);
+  }
+
+  take(data) {
     this.attempt(() => {
+      const newer = this.model ? this.model.runs.length - this.at.run : 1; // answers from the one that is shown on
       this.model = readData(data);
       const { runs } = this.model;
       this.compare.forget();
@@ -111,14 +120,19 @@ class Explorer {
       replace(this.picker, names);
       this.picker.hidden = runs.length < 2;
       if (!runs.length) throw new Error("Nothing is recorded yet.");
-      const stay = this.options.live && !this.following && this.steps ? { ...this.at } : null;
-      this.choose(this.following ? runs.length - 1 : clamp(this.at.run, 0, runs.length - 1));
+      const { following } = this;
+      const stay = this.options.live && !following && this.steps ? { ...this.at } : null;
+      // Answers from before a live one now stand in front of it.
+      const shown = this.options.live ? runs.length - newer : this.at.run;
+      this.choose(following ? runs.length - 1 : clamp(shown, 0, runs.length - 1));
       if (stay) this.goTo(stay.cycle, stay.step);
+      else if (following && !this.live) this.goTo(lastToSee(this.run), Infinity);
     });
   }
 
   // One more cycle of the last answer; the picture follows unless somebody looks at an older one.
   push(cycle) {
+    this.live = Boolean(this.options.live);
     this.attempt(() => {
       const run = this.model.runs[this.model.runs.length - 1];
       if (!run) throw new Error("A cycle came before its answer began.");
@@ -139,16 +153,19 @@ class Explorer {
 
   // Do it; where the data does not allow it, say so in place of the picture.
   attempt(action) {
-    this.failure.hidden = true;
-    this.body.hidden = false;
+    this.fails(null);
     try {
       action();
     } catch (error) {
       this.controls.pause();
-      this.failure.hidden = false;
-      this.failure.textContent = error.message;
-      this.body.hidden = true;
+      this.fails(error.message);
     }
+  }
+
+  fails(message) {
+    this.failure.hidden = message === null;
+    this.failure.textContent = message ?? "";
+    this.body.hidden = this.panels.element.hidden = message !== null;
   }
 
   get run() {
@@ -163,7 +180,7 @@ class Explorer {
     this.at.run = place;
     this.picker.value = String(place);
     const { run } = this;
-    this.about.textContent = aboutRun(run);
+    this.about.textContent = this.about.title = aboutRun(run);
     this.answer.start(run);
     if (!run.cycles.length) throw new Error("This answer has not begun yet.");
     const first = run.cycles.findIndex((cycle) => cycle.n > 0);
@@ -179,7 +196,7 @@ class Explorer {
     const { run } = this;
     this.at.cycle = clamp(cycle, 0, run.cycles.length - 1);
     const newest = this.at.cycle === run.cycles.length - 1 && step === Infinity;
-    this.following = Boolean(this.options.live) && (following || newest);
+    this.following = this.live && (following || newest);
     this.attempt(() => {
       this.steps = stepsOf(run, this.cycle);
       this.at.step = clamp(step, 0, this.steps.length - 1);
@@ -245,10 +262,18 @@ class Explorer {
   }
 }
 
+// The last cycle of an answer in which there is something to see: a token that was left over has a tree of one node.
+function lastToSee(run) {
+  const last = run.cycles.length - 1;
+  if (run.cycles[last].numNodes > 1) return last;
+  const found = run.cycles.findLastIndex((cycle) => cycle.traced && cycle.numNodes > 1);
+  return found < 0 ? last : found;
+}
+
 const EagleExplorer = {
-  // `element`: what the explorer fills. `data`: a page's data. `options`: `live` (cycles will be pushed; follow the
-  // newest), `theme` ("auto", "light", "dark", or "host": dark where the body has that class), `tab`, `title`, and
-  // `standalone` (a page of its own, with an introduction).
+  // `element`: what the explorer fills. `data`: a page's data. `options`: `live` (cycles will be pushed, and
+  // `update` brings the whole at the end; follow the newest), `theme` ("auto", "light", "dark", or "host": dark where the
+  // body has that class), `tab`, `title`, and `standalone` (a page of its own, with an introduction).
   mount(element, data, options = {}) {
     const explorer = new Explorer(element, data, options);
     const press = (event) => event.target === document.body && explorer.press(event);

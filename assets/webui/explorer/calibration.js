@@ -26,7 +26,7 @@ function calibrationChart(run) {
   if (!total) return null;
   const [width, height, left, bottom] = [440, 250, 44, 36];
   const svg = frame(width, height, "Confidence of the draft head against acceptance");
-  const x = (share) => left + share * (width - left - 14);
+  const x = (share) => left + share * (width - left - 22);
   const y = (share) => height - bottom - share * (height - bottom - 14);
   for (const share of [0, 0.25, 0.5, 0.75, 1]) {
     svg.append(
@@ -51,7 +51,7 @@ function calibrationChart(run) {
       draw("circle", { class: "ee-dot", ...dot }, draw("title", {}, `${bin.accepted} of ${bin.count} accepted`)),
     );
   }
-  const sentence = `${total} drafted tokens the target judged, in tenths of q; larger dots hold more. On the line, confidence is honest, which is what lets a dynamic tree spend its nodes well.`;
+  const sentence = `${counted(total, "drafted token")} the target judged, in tenths of q; larger dots hold more. On the line, confidence is honest, which is what lets a dynamic tree spend its nodes well.`;
   const rows = bins.map((bin, place) => [`${place / 10} to ${(place + 1) / 10}`, bin.count, bin.accepted]);
   return chart("Calibration.", sentence, svg, ["q", "judged", "accepted"], rows);
 }

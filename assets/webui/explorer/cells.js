@@ -14,9 +14,11 @@ class Cells {
     this.prefix = draw("path", { class: "ee-prefix" });
     this.ancestors = draw("path", { class: "ee-cell" });
     this.selves = draw("path", { class: "ee-self" });
-    this.svg = draw("svg", { "aria-hidden": "true" }, this.prefix, this.ancestors, this.selves);
+    this.svg = draw("svg", {}, this.prefix, this.ancestors, this.selves);
     const texts = [this.names, this.texts, this.zeros, this.ones];
-    this.element = make("div", { class: "ee-cells" }, this.svg, texts);
+    // To be heard is the name of a row, not its digits.
+    const parts = [this.svg, ...texts].map((part) => fill(part, { "aria-hidden": "true" }, []));
+    this.element = make("div", { class: "ee-cells" }, parts);
   }
 
   // `nodes`: kept nodes, a row each. `grid`: {size, cell, left, digits} of the whole matrix.

@@ -52,7 +52,7 @@ function tauChart(run, onCycle) {
   const tau = run.tau();
   const most = Math.max(...cycles.map((cycle) => cycle.tokens.length), 2);
   const [width, height, left, bottom] = [440, 170, 28, 24];
-  const svg = frame(width, height, `Tokens of each cycle, ${tau.toFixed(2)} on average`);
+  const svg = frame(width, height, `Tokens of each cycle, ${hundredths(tau)} on average`);
   const y = (tokens) => height - bottom - (tokens / most) * (height - bottom - 12);
   const step = (width - left - 8) / cycles.length;
   for (let tokens = 0; tokens <= most; tokens += Math.max(1, Math.ceil(most / 5))) {
@@ -88,12 +88,12 @@ function tauChart(run, onCycle) {
     draw(
       "text",
       { class: "ee-axis ee-strong", x: width - 10, y: y(tau) - 5, "text-anchor": "end" },
-      `τ = ${tau.toFixed(2)}`,
+      `τ = ${hundredths(tau)}`,
     ),
     axisText(left, height - 7, "cycle 1", "start"),
     axisText(width - 8, height - 7, String(cycles.length), "end"),
   );
-  const sentence = `${counted(sum(cycles.map((cycle) => cycle.tokens.length)), "token")} in ${counted(cycles.length, "pass", "passes")} of the target: τ = ${tau.toFixed(2)}. Lower part: drafted; upper part: the target’s own.`;
+  const sentence = `${counted(sum(cycles.map((cycle) => cycle.tokens.length)), "token")} in ${counted(cycles.length, "pass", "passes")} of the target: τ = ${hundredths(tau)}. Lower part: drafted; upper part: the target’s own.`;
   return chart(
     "Tokens per cycle.",
     sentence,
@@ -113,7 +113,7 @@ function depthChart(run) {
     });
   }
   if (!judged.length) return null;
-  const [width, height, left, bottom] = [440, 170, 36, 38];
+  const [width, height, left, bottom] = [440, 170, 42, 38];
   const svg = frame(width, height, "Acceptance by depth");
   const y = (share) => height - bottom - share * (height - bottom - 16);
   for (const share of [0, 0.5, 1]) {

@@ -1,7 +1,11 @@
 // Two answers side by side: the same time axis, the same text or not, and where they part.
 
+const WIDEST_LANE = 900;
+
 class CompareView {
-  constructor() {
+  // `standalone`: whether the page is the explorer alone.
+  constructor(standalone) {
+    this.standalone = standalone;
     this.by = "time";
     this.element = make("div", {});
   }
@@ -20,7 +24,9 @@ class CompareView {
         make(
           "p",
           { class: "ee-prose" },
-          "One answer alone cannot be compared. Record the same question with and without a draft, or lay a second recording beside this one.",
+          this.standalone
+            ? "One answer alone cannot be compared. Record the same question with and without a draft, or lay a second recording beside this one."
+            : "One answer alone cannot be compared. The Compare tab of this page answers a question in two ways; or ask the same question here again, with and without a draft.",
         ),
       );
       return;
@@ -81,7 +87,7 @@ class CompareView {
         make("b", {}, same.same ? "✓ " : "✗ "),
         same.sentence,
       ),
-      lanes(a, b, this.by),
+      lanes(a, b, this.by, this.element.clientWidth || WIDEST_LANE),
       make(
         "div",
         { class: "ee-pair" },
@@ -121,8 +127,9 @@ function sameText(a, b) {
   return { same: false, at, sentence: `The texts part at token ${at + 1} of ${length}.${why}` };
 }
 
-function lanes(a, b, by) {
-  const [width, left, high, gap] = [900, 4, 30, 44];
+// `room`: pixels there are, so that signs stay as large as they are on a narrow screen too.
+function lanes(a, b, by, room) {
+  const [width, left, high, gap] = [clamp(room, 300, WIDEST_LANE), 4, 30, 44];
   const weight = (cycle) => (by === "time" ? cycle.total : 1);
   const length = (run) => sum(run.decoding.map(weight));
   const longest = Math.max(length(a), length(b)) || 1;
@@ -140,7 +147,7 @@ function lanes(a, b, by) {
       draw(
         "text",
         { class: "ee-axis ee-strong", x: left, y: y - 8 },
-        `${run.title}: ${spent}${run.tau() ? `, τ ${run.tau().toFixed(2)}` : ""}`,
+        `${run.title}: ${spent}${run.tau() ? `, τ ${hundredths(run.tau())}` : ""}`,
       ),
     );
     for (const cycle of run.decoding) {
@@ -166,7 +173,7 @@ function lanes(a, b, by) {
       x += wide;
     }
   });
-  return make("div", { class: "ee-scroll" }, svg);
+  return svg;
 }
 
 function laneWords(a, b, by) {

@@ -7,11 +7,8 @@ function payCurve(taus, bars, asked) {
   const top = Math.min(Math.max(...taus, ...bars, 2), Math.max(...taus) * 2.5) * 1.08;
   const x = (nodes) => left + ((nodes - 1) / Math.max(most - 1, 1)) * (width - left - 12);
   const y = (value) => height - bottom - (value / top) * (height - bottom - 10);
-  const svg = frame(
-    width,
-    height,
-    `τ by the number of nodes, from ${taus[0].toFixed(2)} to ${taus[most - 1].toFixed(2)}`,
-  );
+  const ends = [taus[0], taus[most - 1]].map(hundredths);
+  const svg = frame(width, height, `τ by the number of nodes, from ${ends[0]} to ${ends[1]}`);
   for (let value = 0; value <= top; value += Math.max(1, Math.round(top / 5)))
     svg.append(
       draw("line", { class: "ee-grid", x1: left, x2: width - 12, y1: y(value), y2: y(value) }),

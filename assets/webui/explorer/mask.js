@@ -3,6 +3,7 @@
 const MOST_ROWS = 160;
 const DIGITS_UP_TO = 26;
 const NAMES_UP_TO = 60;
+const HEADING_WIDTH = 110; // pixels of “nodes of the tree”
 
 class MaskView {
   constructor(onSelect) {
@@ -57,9 +58,9 @@ class MaskView {
       this.intro,
       "The tree is flattened into one batch of ",
       make("strong", {}, counted(tree.kept.length, "row")),
-      ", and the target reads them in a single pass. A 1 means: this row sees that node. Every row also sees all ",
-      make("strong", {}, String(Math.max(this.before, 0))),
-      " tokens in front of the root.",
+      `, and the target reads ${tree.kept.length === 1 ? "it" : "them"} in a single pass. A 1 means: this row sees that node. Every row also sees the `,
+      make("strong", {}, counted(Math.max(this.before, 0), "token")),
+      " in front of the root.",
       size < tree.kept.length ? ` The first ${size} rows are drawn.` : "",
     );
     this.rows = tree.kept.slice(0, size);
@@ -77,7 +78,7 @@ class MaskView {
     this.grid = { size, cell, left, digits: size <= DIGITS_UP_TO };
     const measures = { cell, left, start: left + PREFIX + 6, font: Math.min(cell - 2, 12) };
     for (const [name, pixels] of Object.entries(measures)) this.matrix.style.setProperty(`--${name}`, `${pixels}px`);
-    Object.assign(this.matrix.style, { width: `${measures.start + size * cell + 4}px` });
+    Object.assign(this.matrix.style, { width: `${measures.start + Math.max(size * cell + 4, HEADING_WIDTH)}px` });
   }
 
   // Light the row of a node that was pointed at, here or in the tree.
@@ -110,7 +111,8 @@ class MaskView {
     const ancestors = path.length ? `, ${path.map((one) => label(one.text)).join(" → ")}` : "";
     const place =
       this.before > 0 ? ` Its position is ${this.before} + ${node.depth} = ${this.before + node.depth}.` : "";
-    return `Row ${node.slot}, “${label(node.text)}”, sees the text${ancestors} and itself, and none of the other ${counted(others, "node")}.${place}`;
+    const rest = others ? `, and ${others === 1 ? "not the other node" : `none of the other ${others} nodes`}` : "";
+    return `Row ${node.slot}, “${label(node.text)}”, sees the text${ancestors} and itself${rest}.${place}`;
   }
 
   select(node) {

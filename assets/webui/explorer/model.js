@@ -91,7 +91,7 @@ class RunModel {
   get title() {
     if (this.plain) return "plain decoding";
     const nodes = this.about.tree && this.about.tree.total_tokens;
-    return isCount(nodes) ? `${this.policy} tree, ${nodes} nodes` : `${this.policy} tree`;
+    return isCount(nodes) ? `${this.policy} tree, ${counted(nodes, "node")}` : `${this.policy} tree`;
   }
 
   // Tokens for each pass of the target, up to a cycle.

@@ -13,8 +13,8 @@ class NodeShape {
     this.element = draw("g", { "data-key": key }, this.box, this.bar, this.sign, this.label, this.number);
   }
 
-  // `item` with its look, in a picture of such a size; what is still to come is an empty box.
-  show(item, look, size, tree) {
+  // `item` with its look at a step, in a picture of such a size; what is still to come is an empty box.
+  show(item, look, size, tree, step) {
     const coming = look.look === "ghost";
     const width = size.widths[item.column];
     change(this.element, {
@@ -22,7 +22,7 @@ class NodeShape {
       role: coming ? null : "treeitem",
       "aria-hidden": coming ? "true" : null,
       "aria-level": coming ? null : item.column + 1,
-      "aria-label": coming ? null : spokenNode(item, tree, look),
+      "aria-label": coming ? null : spokenNode(item, tree, look, step),
       tabindex: coming ? null : "-1",
     });
     const place = `translate(${size.lefts[item.column]}px, ${boxTop(item.row)}px)`;

@@ -41,8 +41,8 @@ class Panels {
       if (on) this.panel.setAttribute("aria-labelledby", button.id);
     }
     const view = this.views[this.tab];
+    if (this.panel.firstChild !== view.element) replace(this.panel, view.element); // first, so that it has its width
     view.show(this.state());
-    if (this.panel.firstChild !== view.element) replace(this.panel, view.element);
   }
 
   turn(event) {

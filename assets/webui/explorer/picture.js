@@ -109,6 +109,9 @@ function lookWhileDrafting(item, step) {
   return { look, faint: node.depth < step.level && !extended, number: node.q };
 }
 
+// What the target thinks is known from its pass on.
+const isJudged = (step) => step.kind === "verify" || step.kind === "commit";
+
 const NUMBER_WORDS = {
   level: "q: how probable the draft head finds the token after its parent",
   rerank: "the value: the product of the q’s from the root to the node",
@@ -119,9 +122,9 @@ const NUMBER_WORDS = {
 // What there is to say about a node, as [name, value, explanation].
 function facts(item, tree, step) {
   const { node } = item;
-  if (!node) return [["token", tree.bonus, "the target’s own, drawn where the accepted path ends"]];
+  if (!node) return [["token", visible(tree.bonus), "the target’s own, drawn where the accepted path ends"]];
   if (item.folded) return foldedFacts(item);
-  const judged = step.kind === "verify" || step.kind === "commit";
+  const judged = isJudged(step);
   const rows =
     node.id === 0
       ? []
@@ -130,8 +133,9 @@ function facts(item, tree, step) {
           ["value", probability(node.value), "product of the q’s down to here"],
           ["rank", String(node.rank + 1), "place among its parent’s children"],
         ];
-  if (node.slot >= 0 && node.id) rows.push(["p", probability(node.p), "the target’s probability"]);
-  if (node.u !== null) rows.push(["u", node.u.toFixed(3), "the number that decided: accepted if small enough"]);
+  if (node.slot >= 0 && node.id && judged) rows.push(["p", probability(node.p), "the target’s probability"]);
+  if (node.slot >= 0 && node.id && !judged) rows.push(["p", "?", "known after the target’s pass"]);
+  if (node.u !== null && judged) rows.push(["u", node.u.toFixed(3), "the number that decided: accepted if small enough"]);
   if (node.choice !== null && judged) rows.push(["next", visible(node.choice), "what the target chose after it"]);
   return rows;
 }
@@ -151,13 +155,13 @@ function foldedFacts(item) {
 }
 
 // The whole of it for those who hear it.
-function spokenNode(item, tree, look) {
+function spokenNode(item, tree, look, step) {
   const { node } = item;
   if (!node) return `${spoken(tree.bonus)}, the target’s own token`;
   if (item.folded) return `${counted(item.folded.length, "dropped node")} under ${spoken(node.parent.text)}`;
   if (node.id === 0) return `${spoken(node.text)}, root: the newest token of the text`;
   const parts = [spoken(node.text), `level ${node.depth}`, LOOKS[look.look].word, `q ${probability(node.q)}`];
   parts.push(`value ${probability(node.value)}`, `rank ${node.rank + 1}`);
-  if (node.slot >= 0) parts.push(`p ${probability(node.p)}`);
+  if (node.slot >= 0 && isJudged(step)) parts.push(`p ${probability(node.p)}`);
   return parts.join(", ");
 }

@@ -31,6 +31,13 @@ const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
 const sum = (values) => values.reduce((total, value) => total + value, 0);
 const counted = (number, name, many = `${name}s`) => `${number} ${number === 1 ? name : many}`;
 
+// Two decimals as Python writes them, so that chat and explorer show the same τ: of two numbers that are exactly as near,
+// the one with an even last digit. Only odd eighths lie in the middle; toFixed would round them up.
+function hundredths(value) {
+  const middle = Math.abs((value * 8) % 2) === 1;
+  return (middle ? (2 * Math.round(value * 50)) / 100 : value).toFixed(2);
+}
+
 // 0.83; 0.004; <0.0001
 function probability(value) {
   if (value === null) return "unknown";

@@ -49,7 +49,7 @@ class Transport {
     const words = `cycle ${run.cycles[at.cycle].n} of ${run.cycles[last].n}`;
     this.slider.setAttribute("aria-valuetext", words);
     this.count.textContent = words;
-    this.latest.hidden = !this.explorer.options.live || this.explorer.following;
+    this.latest.hidden = !this.explorer.live || this.explorer.following;
     const names = steps.map((step) => step.spoken ?? step.name).join("|");
     if (this.names !== names) {
       this.names = names;

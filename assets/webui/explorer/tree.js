@@ -17,12 +17,14 @@ class TreeView {
     this.listen();
   }
 
+  // At the pane: Chromium makes a part of an SVG that listens for focus a stop of the tab key.
   listen() {
-    this.boxes.addEventListener("pointerover", (event) => this.look(event.target.closest("[data-key]")));
-    this.boxes.addEventListener("pointerleave", () => this.look(null));
-    this.boxes.addEventListener("focusin", (event) => this.enter(event.target.closest("[data-key]")));
-    this.boxes.addEventListener("focusout", () => this.look(null));
-    this.svg.addEventListener("keydown", (event) => this.press(event));
+    const { pane } = this.viewport;
+    pane.addEventListener("pointerover", (event) => this.look(event.target.closest("[data-key]")));
+    pane.addEventListener("pointerleave", () => this.look(null));
+    pane.addEventListener("focusin", (event) => this.enter(event.target.closest("[data-key]")));
+    pane.addEventListener("focusout", () => this.look(null));
+    pane.addEventListener("keydown", (event) => this.press(event));
   }
 
   destroy() {
@@ -31,9 +33,8 @@ class TreeView {
 
   // Show a tree at a step. `views`: the Views of the tree.
   show(tree, views, step, name) {
-    const judged = step.kind === "verify" || step.kind === "commit";
     const changed = this.tree !== tree;
-    Object.assign(this, { tree, step, view: judged ? views.judged : views.drafted });
+    Object.assign(this, { tree, step, view: isJudged(step) ? views.judged : views.drafted });
     this.svg.setAttribute("aria-label", name);
     this.svg.dataset.step = step.kind;
     this.tip.hide();
@@ -65,7 +66,7 @@ class TreeView {
       this.shapes.set(item.key, shape);
       this.boxes.append(shape.element);
     }
-    shape.show(item, look, this.view.size, this.tree);
+    shape.show(item, look, this.view.size, this.tree, this.step);
   }
 
   // Edges of one kind are one line with many strokes.

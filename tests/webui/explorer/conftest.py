@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eagle_chat.core.recording import Run
+from eagle_chat.webui.explorer import explorer_assets
 from tests.webui.explorer import runs as made
 
 if TYPE_CHECKING:
@@ -50,6 +51,29 @@ class Shown:
 
     def tab(self, name: str) -> None:
         self.page.get_by_role("tab", name=name).click()
+
+    def box(self, selector: str) -> tuple[float, float, float, float]:
+        """Left, top, right and bottom of the first such element, in pixels of the window."""
+        return self.page.locator(selector).first.evaluate(BOX)  # type: ignore[no-any-return]
+
+    def mount(self, data: dict[str, Any], **options: Any) -> None:
+        """Put another explorer, `window.live`, into the page: below the head of a page that is not its own, in a column
+        as wide as the web page's on a projector."""
+        self.page.evaluate(COLUMN)
+        self.page.evaluate(MOUNT, [data, options])
+
+    def compute(self, expression: str) -> Any:
+        """What an expression is within the program."""
+        _, js = explorer_assets()
+        return self.page.evaluate(js.replace("window.EagleExplorer = EagleExplorer", f"return {expression}"))
+
+
+BOX = "one => { const box = one.getBoundingClientRect(); return [box.left, box.top, box.right, box.bottom]; }"
+COLUMN = """() => {
+  document.body.className = "";
+  document.getElementById("explorer").style = "width: 716px; margin: 120px 0 0 auto";
+}"""
+MOUNT = "([data, options]) => { window.live = EagleExplorer.mount(document.getElementById('explorer'), data, options) }"
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@
     faults.push("hidden, but can be focused");
   if (document.querySelectorAll(".ee-tree [tabindex='0']").length > 1)
     faults.push("one node in the order of tabs expected");
-  for (const element of all(".ee-pane, .ee-answer, .ee-mask, .ee-scroll"))
+  for (const element of all(".ee-pane, .ee-answer, .ee-mask"))
     if (element.scrollHeight > element.clientHeight + 1 || element.scrollWidth > element.clientWidth + 1)
       if (element.tabIndex < 0 && !element.querySelector("[tabindex='0']"))
         faults.push(`scrolls, but not by keyboard: ${element.className}`);

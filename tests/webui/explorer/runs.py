@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 from math import log
 from pathlib import Path
+from typing import Any
 
 from eagle_chat.core import recording
 from eagle_chat.core.assets import asset_path
 from eagle_chat.core.events import Committed, Drafted, DraftNode, Event, Finished, Started, Verified, VerifiedNode
 from eagle_chat.core.recording import Run
-from eagle_chat.webui.explorer import html_page, runs_data
+from eagle_chat.webui.explorer import cycle_data, html_page, runs_data
 
 HOSTILE = "<think>x</think> List<String> <b>hi</b> <script>alert(1)</script>"
 WORDS = [" the", " a", "\n", "def", " return", "(x)", " 你好", "😀", " and", "    ", "`", "<b>"]
@@ -86,6 +87,34 @@ def made_up(cycles: int, depth: int = 3, top_k: int = 3, total: int = 8, seed: i
         )
     events.append(Finished("stop", "", cycles, 1 + 3 * cycles))
     return Run(question, events)
+
+
+def cut(cycles: int, **shape: int) -> Run:
+    """The same with one cycle more, for which the budget left a single token: its tree has one node."""
+    run = made_up(cycles, **shape)
+    last = cycles + 1
+    seconds = {"draft": 0.0, "verify": 0.03, "sample": 0.004, "commit": 0.004, "other": 0.002}
+    run.events[-1:] = [
+        Drafted(last, [DraftNode(0, -1, 0, 99, " bonus", 1.0, 0.0, 0, "kept", 0)]),
+        Verified(last, [VerifiedNode(0, 1.0, "accepted")], [0], 98, " end"),
+        Committed(last, [98], ["target"], " end", 1, 0, seconds, [], [" end"]),
+        Finished("length", "", last, 2 + 3 * cycles),
+    ]
+    return run
+
+
+def cycles_of(run: Run) -> list[dict[str, Any]]:
+    """The cycles as a live view is told of them."""
+    cycles: list[dict[str, Any]] = []
+    drafted = verified = None
+    for event in run.events:
+        if isinstance(event, Drafted):
+            drafted = event
+        elif isinstance(event, Verified):
+            verified = event
+        elif isinstance(event, Committed):
+            cycles.append(cycle_data(event, drafted, verified))
+    return cycles
 
 
 def plain(tokens: list[int], question: str = "Why?") -> Run:

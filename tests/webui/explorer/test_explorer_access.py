@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.webui.explorer.runs import recorded
+from tests.webui.explorer.runs import made_up, recorded
 
 if TYPE_CHECKING:
     from tests.webui.explorer.conftest import Shown
@@ -50,3 +50,49 @@ def test_what_happens_is_announced_when_a_person_moves(show: Show) -> None:
     labels = shown.page.locator(".ee-tree [role=treeitem]").evaluate_all("nodes => nodes.map(n => n.ariaLabel)")
     assert labels[0].endswith("root: the newest token of the text")
     assert labels[1].startswith("“python”, level 1, drafted, q 0.90, value 0.90, rank 1")
+
+
+def test_every_stop_of_the_tab_key_has_a_name(show: Show) -> None:
+    """Once around the page. Chromium also stops at parts of an SVG that listen for focus."""
+    shown = show(*recorded("demo"))
+    shown.click("Verify")
+    stops: list[list[str]] = []
+    here = """() => { const one = document.activeElement;
+      return [one.tagName, one.getAttribute("aria-label") || one.labels?.[0]?.textContent || one.textContent || ""] }"""
+    shown.page.evaluate("document.activeElement.blur()")
+    for _ in range(60):
+        shown.press("Tab")
+        stops.append(shown.page.evaluate(here))
+        if stops[-1][0] == "BODY":
+            break
+    nodes = [name for tag, name in stops if tag == "g"]
+    assert len(nodes) == 1
+    assert nodes[0].endswith("root: the newest token of the text")
+    assert [tag for tag, name in stops[:-1] if not name.strip()] == []
+
+
+def test_p_is_told_from_the_pass_of_the_target_on(show: Show) -> None:
+    shown = show(*recorded("demo"))
+    node = shown.page.locator("[data-key=n1]")
+    for step, known in [("Level 1", False), ("Rerank", False), ("Verify", True), ("Commit", True)]:
+        shown.click(step)
+        node.focus()
+        assert (", p 0.96" in (node.get_attribute("aria-label") or "")) is known
+        tip = shown.page.locator(".ee-tip").inner_text()
+        assert ("0.96 the target’s probability" in tip) is known
+        assert ("known after the target’s pass" in tip) is not known
+
+
+def test_the_ring_around_the_mask_is_whole(show: Show) -> None:
+    """It is the border of what is in view: nothing cuts that off."""
+    shown = show(made_up(1, depth=5, top_k=6, total=60))
+    shown.tab("Attention mask")
+    colour = "getComputedStyle(document.querySelector('.ee-mask')).borderColor"
+    assert shown.page.evaluate(colour) == "rgba(0, 0, 0, 0)"
+    shown.page.get_by_role("tab", name="Attention mask").focus()
+    shown.press("Tab")
+    assert shown.page.evaluate("document.activeElement.className") == "ee-matrix"
+    assert shown.page.evaluate(colour) == "rgb(26, 79, 208)"
+    (left, top, right, bottom), panel = shown.box(".ee-mask"), shown.box(".ee-panel")
+    assert panel[0] <= left < right <= panel[2]
+    assert panel[1] <= top < bottom <= panel[3]

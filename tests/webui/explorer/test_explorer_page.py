@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eagle_chat.core.events import Committed, Drafted, Verified
+from eagle_chat.core.events import Drafted
 from eagle_chat.core.recording import Run
-from eagle_chat.webui.explorer import cycle_data, explorer_assets, html_page, runs_data
-from tests.webui.explorer.runs import HOSTILE, hostile, made_up, plain, recorded
+from eagle_chat.webui.explorer import explorer_assets, html_page, runs_data
+from tests.webui.explorer.runs import HOSTILE, cycles_of, hostile, made_up, plain, recorded
 
 if TYPE_CHECKING:
     from tests.webui.explorer.conftest import Shown
@@ -383,14 +383,7 @@ def test_a_live_run_is_followed_until_somebody_looks_back(show: Show) -> None:
     shown.page.evaluate(
         f"() => {{ window.live = EagleExplorer.mount(document.getElementById('explorer'), {begun}, {{ live: true }}) }}"
     )
-    cycles, drafted, verified = [], None, None
-    for event in run.events:
-        if isinstance(event, Drafted):
-            drafted = event
-        elif isinstance(event, Verified):
-            verified = event
-        elif isinstance(event, Committed):
-            cycles.append(cycle_data(event, drafted, verified))
+    cycles = cycles_of(run)
     push = [f"window.live.push({json.dumps(cycle)})" for cycle in cycles]
     assert "has not begun" in shown.page.locator(".ee").inner_text()
     shown.page.evaluate(push[0])
