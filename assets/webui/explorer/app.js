@@ -104,7 +104,7 @@ class Explorer {
     );
   }
 
-  // Replace everything that is shown. In a live explorer the answer has come to its end; whoever has gone back stays there.
+  // Replace everything that is shown. A live answer has then come to its end; whoever has gone back stays there.
   update(data) {
     this.live = false;
     this.take(data);

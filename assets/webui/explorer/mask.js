@@ -129,8 +129,7 @@ class MaskView {
 
   press(event) {
     const by = { ArrowDown: 1, ArrowUp: -1, PageDown: 10, PageUp: -10 }[event.key];
-    const to =
-      event.key === "Home" ? 0 : event.key === "End" ? this.rows.length - 1 : by ? this.place + by : null;
+    const to = event.key === "Home" ? 0 : event.key === "End" ? this.rows.length - 1 : by ? this.place + by : null;
     if (to === null) return;
     event.preventDefault();
     event.stopPropagation();

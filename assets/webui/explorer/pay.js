@@ -164,7 +164,7 @@ class PayView {
   footnote() {
     const basis =
       this.points.length > 1
-        ? `The cost of a pass was measured at N = ${this.points.map(([nodes]) => nodes).join(", ")}, and shifted to meet this answer’s mean at the recorded settings.`
+        ? `The cost of a pass was measured at N = ${this.points.map(([nodes]) => nodes).join(", ")}. It is shifted to meet this answer’s mean at the recorded settings.`
         : "The cost of a pass by N is a straight line between the plain step and the recorded tree.";
     const rule =
       this.run.rule === "rejection"

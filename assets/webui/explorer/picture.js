@@ -135,7 +135,8 @@ function facts(item, tree, step) {
         ];
   if (node.slot >= 0 && node.id && judged) rows.push(["p", probability(node.p), "the target’s probability"]);
   if (node.slot >= 0 && node.id && !judged) rows.push(["p", "?", "known after the target’s pass"]);
-  if (node.u !== null && judged) rows.push(["u", node.u.toFixed(3), "the number that decided: accepted if small enough"]);
+  if (node.u !== null && judged)
+    rows.push(["u", node.u.toFixed(3), "the number that decided: accepted if small enough"]);
   if (node.choice !== null && judged) rows.push(["next", visible(node.choice), "what the target chose after it"]);
   return rows;
 }

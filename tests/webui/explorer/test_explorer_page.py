@@ -413,7 +413,7 @@ def chain_text(cycles: list[dict[str, object]]) -> list[str]:
 def test_the_program_leaves_the_page_around_it_alone() -> None:
     css, _ = explorer_assets()
     for rule in css.split("}"):
-        selector = rule.split("{")[0].strip().splitlines()[-1] if "{" in rule else ""
+        selector = rule.split("{")[0].strip().splitlines()[-1].strip() if "{" in rule else ""
         assert not selector or selector.startswith((".ee", "@")), selector
 
 
