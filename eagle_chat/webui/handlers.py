@@ -25,6 +25,7 @@ from eagle_chat.webui.service import EngineService, Status
 from eagle_chat.webui.session import Remark, Session, Sessions
 
 LARGEST_SEED = 2**31
+STOPPING = Remark("Stopping after this cycle …", math.inf)
 READABLE = 6.0
 """Seconds for which an error stays beside an answer being made."""
 LATE = 0.3
@@ -125,6 +126,8 @@ class Handlers:
             inspector = server_html(picture.metrics) if self._service.is_server else picture.explorer
             if picture.left:
                 inspector = self._at_rest(session)
+            if not picture.running and session.remark is STOPPING:
+                session.remark = Remark()
             yield _chat_outputs(picture, inspector, picture.running != was_running, session.remark)
             was_running = picture.running
         time.sleep(LATE)
@@ -143,7 +146,9 @@ class Handlers:
         except EagleChatError as error:
             return error_notice(error)
         session.stop()
-        return "Stopping after this cycle …" if session.busy else ""
+        if session.busy:
+            session.remark = STOPPING
+        return STOPPING.text if session.busy else ""
 
     def undo(self, request: gr.Request) -> tuple[Any, Any, Any, Any]:
         """Remove the last question and answer: input, transcript, notice, inspector."""

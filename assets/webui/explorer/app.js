@@ -272,8 +272,8 @@ function lastToSee(run) {
 
 const EagleExplorer = {
   // `element`: what the explorer fills. `data`: a page's data. `options`: `live` (cycles will be pushed, and
-  // `update` brings the whole at the end; follow the newest), `theme` ("auto", "light", "dark", or "host": dark where the
-  // body has that class), `tab`, `title`, and `standalone` (a page of its own, with an introduction).
+  // `update` brings the whole at the end; follow the newest), `theme` ("auto", "light", "dark", or "host": dark where
+  // the body has that class), `tab`, `title`, and `standalone` (a page of its own, with an introduction).
   mount(element, data, options = {}) {
     const explorer = new Explorer(element, data, options);
     const press = (event) => event.target === document.body && explorer.press(event);
@@ -281,6 +281,8 @@ const EagleExplorer = {
     return {
       update: (next) => explorer.update(next),
       push: (cycle) => explorer.push(cycle),
+      choose: (place) => explorer.choose(place), // the answer at that place, within `attempt`
+      attempt: (action) => explorer.attempt(action),
       destroy() {
         document.removeEventListener("keydown", press);
         explorer.destroy();

@@ -31,7 +31,7 @@ const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
 const sum = (values) => values.reduce((total, value) => total + value, 0);
 const counted = (number, name, many = `${name}s`) => `${number} ${number === 1 ? name : many}`;
 
-// Two decimals as Python writes them, so that chat and explorer show the same τ: of two numbers that are exactly as near,
+// Two decimals as Python writes them, so that chat and explorer show the same τ: of two numbers that are equally near,
 // the one with an even last digit. Only odd eighths lie in the middle; toFixed would round them up.
 function hundredths(value) {
   const middle = Math.abs((value * 8) % 2) === 1;

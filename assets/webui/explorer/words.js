@@ -53,7 +53,7 @@ function swatch(look) {
 
 const GLOSSARY = [
   ["root", "The newest token of the text. The tree holds guesses of what follows it."],
-  ["q", "How probable the draft head finds a token after its parent; while drafting, the number and the bar of a node."],
+  ["q", "How probable the draft head finds a token after its parent; while drafting, number and bar of a node."],
   ["value", "The product of the q’s from the root to the node: the head’s guess that the whole way is right."],
   ["rank", "The place of a node among its parent’s children: 1 is the head’s favourite."],
   ["p", "How probable the target finds the token after its parent. Known only after the pass."],
