@@ -134,12 +134,15 @@ class Costs:
         return self._tables[context]
 
 
+@torch.inference_mode()  # outside of which a head has no fast path
 def _key(target: Target, head: DraftHead, context: int) -> str:
     """What a table belongs to: machine, device, dtype, attention, target, head, context."""
     spec = head.spec
     shape = f"{target.num_layers}x{target.hidden_size}x{target.vocab_size}"
     kind = target.config._attn_implementation  # noqa: SLF001  no public getter exists
     drafts = f"{spec.architecture} {spec.num_layers}x{spec.hidden_size}x{spec.draft_vocab_size}"
+    fast = head.fast_path()
+    drafts += " int8" if fast is not None and fast.is_rounded else ""
     device = torch.cuda.get_device_name(target.device) if target.device.type == "cuda" else str(target.device)
     where = f"{machine.machine_key()} {device} {str(target.dtype).removeprefix('torch.')} {kind}"
     return f"costs 2 {where} {target.name} {shape} {drafts} context {context}"

@@ -5,7 +5,7 @@ A head may still be trained: its own parameters are left alone and copied, and a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -14,10 +14,13 @@ from torch import Tensor, nn
 from eagle_chat.core.cache import TreeCache
 from eagle_chat.core.fast_compiled import CompiledLayers
 from eagle_chat.core.fast_layers import FastLayer, Norm, Rotation, folded_mask
+from eagle_chat.core.fast_linear import Plan
 from eagle_chat.core.fast_plan import Planner
 from eagle_chat.core.fast_target import DTYPES
 from eagle_chat.core.fast_weights import fused, is_plain
+from eagle_chat.core.kernels import kernels
 
+INT8 = Plan("int8", "int8")
 Key = tuple[tuple[int, int], ...]
 
 
@@ -41,12 +44,17 @@ def version_of(parameters: Iterable[Tensor]) -> Key:
 class FastHead:
     """`fc`, `lm_head` (where the head has one) and the decoder layers of a head, in fast layouts."""
 
-    def __init__(self, head: Any, layers: Iterable[Any], lm_head: Any = None) -> None:
+    def __init__(self, head: Any, layers: Sequence[Any], lm_head: Any = None, rounds: bool = False) -> None:
+        """`rounds`: weights that are read from memory for every level are rounded to int8, which halves what a level
+        of a bfloat16 head reads. A draft is a guess anyway: what it says is verified."""
         planner = Planner(sum(parameter.numel() * parameter.element_size() for parameter in head.parameters()))
+        linear = [module for module in head.modules() if isinstance(module, nn.Linear)]
+        plan = INT8 if rounds and not planner.is_small and can_round(linear) else None
+        self.is_rounded = plan is not None
         with torch.inference_mode(False), torch.no_grad():
-            self.fc = fused([head.fc], planner)
-            self.lm_head = fused([lm_head], planner) if lm_head is not None else None
-            self.layers = [_layer(layer, planner) for layer in layers]
+            self.fc = fused([head.fc], planner, plan)
+            self.lm_head = fused([lm_head], planner, plan) if lm_head is not None else None
+            self.layers = [_layer(layer, planner, plan) for layer in layers]
         self._compiled = CompiledLayers.of(self.layers)
 
     def rotation(self, rotary: Any, like: Tensor, positions: Tensor) -> Rotation:
@@ -69,13 +77,19 @@ class FastHead:
         return hidden
 
 
-def _layer(layer: Any, planner: Planner) -> FastLayer:
+def can_round(layers: Iterable[nn.Linear]) -> bool:
+    """Whether there are kernels for rounded weights of all these layers."""
+    compiled = kernels()
+    return compiled is not None and all(layer.out_features % compiled.machine.panel == 0 for layer in layers)
+
+
+def _layer(layer: Any, planner: Planner, plan: Plan | None) -> FastLayer:
     attention, mlp = layer.self_attn, layer.mlp
     matrices = [
-        fused([attention.q_proj, attention.k_proj, attention.v_proj], planner),
-        fused([attention.o_proj], planner),
-        fused([mlp.gate_proj, mlp.up_proj], planner),
-        fused([mlp.down_proj], planner),
+        fused([attention.q_proj, attention.k_proj, attention.v_proj], planner, plan),
+        fused([attention.o_proj], planner, plan),
+        fused([mlp.gate_proj, mlp.up_proj], planner, plan),
+        fused([mlp.down_proj], planner, plan),
     ]
     first = getattr(layer, "input_layernorm", None)
     # The first layer of an `eagle` head has an identity there, and an `eagle3` head norms both parts by itself.

@@ -19,8 +19,9 @@ from torch import Tensor
 
 from eagle_chat.core.kernels import Kernels, kernels, unpack
 
-Layout = Literal["rows", "columns", "packed", "panels"]
+Layout = Literal["rows", "columns", "packed", "panels", "int8"]
 LAYOUTS: tuple[Layout, ...] = ("rows", "columns", "packed", "panels")
+"""Those that change nothing and so are a matter of speed alone. "int8" are panels of rounded weights."""
 COUNTS = (1, 16)
 """Rows at which layouts are compared: a plain step, and a draft tree of a CPU."""
 SECOND_COPY_GAIN = 1.3
@@ -144,7 +145,7 @@ class Panels:
     """W in the panels of our own kernels."""
 
     def __init__(self, compiled: Kernels, panels: Tensor, bias: Tensor | None) -> None:
-        self._product, self.panels = compiled.product, panels
+        self._compiled, self._product, self.panels = compiled, compiled.product, panels
         self.bias = None if bias is None else bias.float().contiguous()
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -161,7 +162,7 @@ class Panels:
 
     def copy(self) -> Tensor:
         """See `Form`."""
-        return unpack(self.panels)
+        return unpack(self.panels, self._compiled.machine.panel)
 
 
 PACKED_FOR_ROWS = 16
@@ -170,9 +171,11 @@ PACKED_FOR_ROWS = 16
 
 def form(weight: Tensor, bias: Tensor | None, layout: Layout) -> Form | None:
     """W [N, K] in a layout; None where this build, processor, dtype or shape does not allow it."""
-    if layout == "panels":
+    if layout in ("panels", "int8"):
         compiled = kernels() if weight.device.type == "cpu" else None
-        panels = compiled.pack(weight) if compiled is not None else None
+        panels = None
+        if compiled is not None:
+            panels = compiled.pack_int8(weight) if layout == "int8" else compiled.pack(weight)
         return Panels(compiled, panels, bias) if compiled is not None and panels is not None else None
     if layout == "packed":
         packed = _pack(weight)

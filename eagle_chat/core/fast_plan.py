@@ -39,13 +39,13 @@ class Planner:
     """Plans for the matrices of one model, whose weights take `num_bytes` in all."""
 
     def __init__(self, num_bytes: int) -> None:
-        self._measures = num_bytes > SMALL
+        self.is_small = num_bytes <= SMALL
         self._two_copies = num_bytes * SHARE_OF_MEMORY <= available_memory()
         self._known: dict[tuple[int, int, torch.dtype], Plan] = {}
 
     def plan(self, shape: tuple[int, int], dtype: torch.dtype) -> Plan:
         """The plan for a weight [N, K]."""
-        if not self._measures:
+        if self.is_small:
             return Plan()
         key = (*shape, dtype)
         if key not in self._known:

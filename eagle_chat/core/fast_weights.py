@@ -44,10 +44,11 @@ def is_plain(layer: Any) -> bool:
     return type(layer) is nn.Linear and not hasattr(layer, "_hf_hook")
 
 
-def fused(layers: Sequence[Any], planner: Planner) -> Matrix:
-    """One matrix that gives the outputs of all these layers side by side, as a copy beside them."""
+def fused(layers: Sequence[Any], planner: Planner, plan: Plan | None = None) -> Matrix:
+    """One matrix that gives the outputs of all these layers side by side, as a copy beside them, by `plan` or else by
+    the planner's."""
     rows = layers[0].weight.detach() if len(layers) == 1 else torch.cat([layer.weight.detach() for layer in layers])
-    return Matrix(rows, _bias(layers), planner.plan((rows.shape[0], rows.shape[1]), rows.dtype))
+    return Matrix(rows, _bias(layers), plan or planner.plan((rows.shape[0], rows.shape[1]), rows.dtype))
 
 
 def matrix_of(weight: Tensor, bias: Tensor | None) -> Matrix:

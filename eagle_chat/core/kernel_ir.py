@@ -6,7 +6,7 @@ from typing import Any
 
 from llvmlite import ir
 
-FLOAT, SHORT, INT, LONG = ir.FloatType(), ir.IntType(16), ir.IntType(32), ir.IntType(64)
+FLOAT, BYTE, SHORT, INT, LONG = ir.FloatType(), ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64)
 POINTER, VOID = ir.PointerType(), ir.VoidType()
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from llvmlite import ir
 
 from eagle_chat.core.kernel_ir import (
+    BYTE,
     FLOAT,
     INT,
     LONG,
@@ -24,8 +25,10 @@ from eagle_chat.core.kernel_ir import (
 )
 from eagle_chat.core.kernel_machine import Machine
 
-ELEMENTS = {"f32": (FLOAT, 4), "bf16": (SHORT, 2)}
+ELEMENTS = {"f32": (FLOAT, 4), "bf16": (SHORT, 2), "i8": (BYTE, 1)}
 """How a weight is stored, and its bytes."""
+SCALE = {"f32": 0, "bf16": 0, "i8": 4}
+"""Elements in which each output's scale is stored, behind the weights of its panel: a float32, where there is one."""
 TYPES = [POINTER] * 5 + [LONG] * 3
 
 
@@ -58,9 +61,10 @@ def _block(made: Any, machine: Machine, dtype: str, rows: int) -> Any:
     sums = [[loop.carry(zero) for _ in range(vectors)] for _ in range(rows)]
     start = builder.mul(loop.at, number(machine.panel))
     weights = [_weights(builder, panel, dtype, lanes, builder.add(start, number(v * lanes))) for v in range(vectors)]
-    if rows > 1 or dtype == "bf16":  # a single row in float32 keeps the memory busy without
+    whole = builder.mul(builder.add(depth, number(SCALE[dtype])), number(machine.panel))
+    if rows > 1 or dtype != "f32":  # a single row in float32 keeps the memory busy without
         # Blocks are bound by arithmetic, panels by memory: the next panel is fetched while this one is worked on.
-        following = at_offset(builder, panel, ELEMENTS[dtype][0], builder.mul(depth, number(machine.panel)), start)
+        following = at_offset(builder, panel, ELEMENTS[dtype][0], whole, start)
         fetch = declared(made, "llvm.prefetch.p0", ir.FunctionType(VOID, [POINTER, INT, INT, INT]))
         builder.call(fetch, [following, *(ir.Constant(INT, value) for value in (0, 3, 1))])
     carried = []
@@ -72,6 +76,13 @@ def _block(made: Any, machine: Machine, dtype: str, rows: int) -> Any:
             carried.append((sums[row][vector], total))
     loop.close(carried)
     results = [value for _, value in carried]
+    if SCALE[dtype]:
+        scales = at_offset(builder, panel, ELEMENTS[dtype][0], builder.mul(depth, number(machine.panel)))
+        factors = [
+            builder.load(at_offset(builder, scales, FLOAT, number(vector * lanes)), typ=kind, align=4)
+            for vector in range(vectors)
+        ]
+        results = [builder.fmul(value, factors[at % vectors]) for at, value in enumerate(results)]
     for pointer, stride in ((bias, number(0)), (add, outputs)):
         results = _added(builder, results, pointer, stride, machine)
     for at, value in enumerate(results):
@@ -88,7 +99,10 @@ def _weights(builder: Any, panel: Any, dtype: str, lanes: int, at: Any) -> Any:
     loaded = builder.load(at_offset(builder, panel, element, at), typ=kind, align=size)
     if dtype == "f32":
         return loaded
-    wide = ir.VectorType(INT, lanes)  # a bfloat16 is the upper half of a float32
+    wide = ir.VectorType(INT, lanes)
+    if dtype == "i8":
+        return builder.sitofp(builder.sext(loaded, wide), ir.VectorType(FLOAT, lanes))
+    # A bfloat16 is the upper half of a float32.
     shifted = builder.shl(builder.zext(loaded, wide), ir.Constant(wide, [16] * lanes))
     return builder.bitcast(shifted, ir.VectorType(FLOAT, lanes))
 
@@ -127,7 +141,7 @@ def _panels(made: Any, machine: Machine, dtype: str, blocks: list[Any]) -> Any:
     count = builder.udiv(builder.add(rows, number(machine.rows - 1)), number(machine.rows))
     panel_loop = Loop(builder, first, last)
     offset = builder.mul(panel_loop.at, size)
-    panel = at_offset(builder, weight, element, builder.mul(offset, depth))
+    panel = at_offset(builder, weight, element, builder.mul(offset, builder.add(depth, number(SCALE[dtype]))))
     own = [_offset_unless_null(builder, pointer, offset) for pointer in (bias, add)]
     # Rows are shared out evenly: 8 as 4 and 4, where 6 and 2 would leave the registers idle.
     row_loop = Loop(builder, number(0), rows)

@@ -2,7 +2,7 @@
 
 A draft tree pays where checking eight tokens costs little more than one. The libraries under torch are made for many
 rows or for one: without instructions for bfloat16 they take six times as long for eight rows as for one. Here a weight
-is read once for all rows, as bfloat16 or float32, and is widened to float32 in a register.
+is read once for all rows, as float32, bfloat16 or int8, and is widened to float32 in a register.
 
 The weight [N, K] lies in panels of some outputs, [N / panel, K, panel]. A block of rows keeps its sums in registers
 while it goes through a panel. Every sum runs over K in order, so a row's result does not depend on the rows beside it.
@@ -20,7 +20,9 @@ from torch import Tensor
 
 from eagle_chat.core.kernel_machine import Machine
 
-DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16"}
+DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.int8: "i8"}
+LARGEST = 127
+SCALE_BYTES = 4
 
 
 def describe(architecture: str, features: dict[str, bool]) -> Machine | None:
@@ -61,11 +63,20 @@ class Kernels:
             return None
         return weight.view(-1, size, weight.shape[1]).transpose(1, 2).contiguous()
 
+    def pack_int8(self, weight: Tensor) -> Tensor | None:
+        """W [N, K] rounded to int8 with a scale for each output: [N / panel, (K + 4) panel], the scales of a panel as
+        the bytes of float32 behind its weights; None where it does not fit in whole panels."""
+        rounded, scales = _rounded(weight.float())
+        panels = self.pack(rounded)
+        if panels is None:
+            return None
+        return torch.cat((panels.flatten(1), scales.view(panels.shape[0], -1).view(torch.int8)), dim=1)
+
     def product(self, x: Tensor, panels: Tensor, bias: Tensor | None = None, add: Tensor | None = None) -> Tensor:
         """x W^T + bias + add in float32: [M, K] to [M, N], from x float32 [M, K], bias float32 [N], add [M, N]."""
         x = x.contiguous()
         rows, columns = x.shape
-        outputs = panels.shape[0] * panels.shape[2]
+        outputs = panels.shape[0] * self.machine.panel
         result = torch.empty(rows, outputs)
         self._products[panels.dtype](
             x.data_ptr(),
@@ -109,9 +120,20 @@ class Kernels:
         return size > 0 and size % self.machine.lanes == 0
 
 
-def unpack(panels: Tensor) -> Tensor:
-    """The weight [N, K] again, as a copy."""
-    return panels.transpose(1, 2).reshape(-1, panels.shape[1])
+def _rounded(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """W [N, K] as int8 and a scale [N] for each output."""
+    scales = weight.abs().amax(dim=1).clamp_(min=torch.finfo(torch.float32).tiny * LARGEST) / LARGEST
+    return (weight / scales[:, None]).round_().to(torch.int8), scales
+
+
+def unpack(panels: Tensor, size: int) -> Tensor:
+    """The weight [N, K] again, as a copy, of panels of `size` outputs."""
+    if panels.dtype is not torch.int8:
+        return panels.transpose(1, 2).reshape(-1, panels.shape[1])
+    depth = panels.shape[1] // size - SCALE_BYTES
+    values, scales = panels[:, : depth * size], panels[:, depth * size :]
+    rows = values.reshape(-1, depth, size).transpose(1, 2).reshape(-1, depth).float()
+    return rows.mul_(scales.contiguous().view(torch.float32).view(-1, 1))
 
 
 @functools.cache

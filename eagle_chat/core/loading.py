@@ -64,6 +64,7 @@ def _engine(target: Target, chat: Chat, head_name: str | None, config: LoadConfi
     if head_name is not None:
         head, found = _load_head(head_name, target, config)
         notes = [*notes, *found]
+        head.rounds = config.draft_int8
         if config.draft_vocab is not None:
             notes.append(trim(head, target, config.draft_vocab, chat.stop_ids))
     entry = find_entry(config.base)

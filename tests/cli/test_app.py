@@ -48,7 +48,7 @@ def test_help_lists_every_option_with_its_default(program: Program) -> None:
         options = (
             "base draft policy depth top-k total-tokens temperature top-p sample-top-k min-p seed verify "
             "max-new-tokens stop dtype device device-map load-in-8bit load-in-4bit revision template "
-            "attention taps draft-vocab system engine api-key config"
+            "attention taps draft-vocab draft-int8 system engine api-key config"
         )
         assert [name for name in options.split() if f"--{name} " not in shown] == []
         assert "[default: smollm2]" in shown

@@ -35,7 +35,7 @@ def test_all_flags_arrive(program: Program) -> None:
         "--base X --draft none --policy static --depth 3 --top-k 4 --total-tokens -1 --temperature 0.7 "
         "--top-p 0.9 --sample-top-k 40 --min-p 0.1 --seed 7 --verify rejection --max-new-tokens 9 --stop a "
         "--stop b --ignore-stop-ids --dtype float32 --device cpu --device-map auto --load-in-4bit "
-        "--revision r --template t --attention eager --taps 2,15,27 --draft-vocab 4000 --system S"
+        "--revision r --template t --attention eager --taps 2,15,27 --draft-vocab 4000 --no-draft-int8 --system S"
     )
     engine = program("generate", "-p", "q", *flags.split()).engine
     assert engine.load == LoadConfig(
@@ -50,6 +50,7 @@ def test_all_flags_arrive(program: Program) -> None:
         attention="eager",
         taps=(2, 15, 27),
         draft_vocab="4000",
+        draft_int8=False,
     )
     assert engine.trees == [TreeConfig("static", 3, 4, -1)]
     assert engine.sampling == [SamplingConfig(0.7, 0.9, 40, 0.1, 7, "rejection", 9, ("a", "b"), True)]

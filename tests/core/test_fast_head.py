@@ -83,3 +83,39 @@ def test_other_activations_run_on_the_general_path() -> None:
     with torch.inference_mode():
         assert head.fast_path() is None
         run(head)
+
+
+@pytest.mark.skipif(kernels() is None, reason="no kernels for this processor")
+@pytest.mark.parametrize("kind", ["eagle", "eagle3"])
+def test_a_rounded_head_is_the_head_with_rounded_weights(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not more and not less: compiled as a whole, against transformers' layers over what int8 can hold of them."""
+    monkeypatch.setattr(fast_plan, "SMALL", -1)
+    vocabulary = 96 if kind == "eagle3" else tiny.VOCAB  # in whole panels, where the head has an LM head
+    head = tiny.make_head(kind, tiny.make_target("llama"), draft_vocab=vocabulary, head_dim=64)
+    with torch.inference_mode():
+        fast = head.fast_path()
+        assert fast is not None
+        assert fast.is_rounded
+        assert fast._compiled is not None
+        found = run(head)
+    with torch.no_grad():
+        for module in head.modules():
+            if isinstance(module, torch.nn.Linear):
+                scales = module.weight.abs().amax(dim=1, keepdim=True) / 127
+                module.weight.copy_((module.weight / scales).round() * scales)
+        expected = run(head)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=5e-5 * max(1.0, float(other.abs().max())))
+
+
+@pytest.mark.parametrize("change", ["asked not to", "small", "not in whole panels"])
+def test_what_is_not_rounded(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if change != "small":
+        monkeypatch.setattr(fast_plan, "SMALL", -1)
+    monkeypatch.setattr(fast_plan.Planner, "plan", lambda *_: Plan())
+    head = tiny.make_head("eagle3", tiny.make_target("llama"), draft_vocab=97 if "whole" in change else 96)
+    head.rounds = change != "asked not to"
+    with torch.inference_mode():
+        fast = head.fast_path()
+        assert fast is not None
+        assert not fast.is_rounded

@@ -47,13 +47,30 @@ def test_the_product(compiled: Kernels, rows: int, dtype: torch.dtype) -> None:
         bias, add = torch.randn(outputs), torch.randn(rows, outputs)
         panels = compiled.pack(weight)
         assert panels is not None
-        assert torch.equal(kernels.unpack(panels), weight)
+        assert torch.equal(kernels.unpack(panels, compiled.machine.panel), weight)
         plain = x.double() @ weight.double().t()
         for given_bias in (None, bias):
             for given_add in (None, add):
                 expected = plain + sum(given.double() for given in (given_bias, given_add) if given is not None)
                 found = compiled.product(x, panels, given_bias, given_add)
                 torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 6, 7, 24])
+def test_the_product_of_rounded_weights(compiled: Kernels, rows: int) -> None:
+    for outputs, depth in ((compiled.machine.panel, 1), (96, 7), (192, 40)):
+        weight, x = torch.randn(outputs, depth), torch.randn(rows, depth)
+        weight[3] *= 1000.0  # an output has a scale of its own
+        weight[5] = 0.0
+        bias, add = torch.randn(outputs), torch.randn(rows, outputs)
+        panels = compiled.pack_int8(weight)
+        assert panels is not None
+        assert panels.numel() == outputs * (depth + 4)
+        rounded = kernels.unpack(panels, compiled.machine.panel)
+        assert bool(((rounded - weight).abs() <= weight.abs().amax(dim=1, keepdim=True) / 253).all())
+        expected = x.double() @ rounded.double().t() + bias + add
+        torch.testing.assert_close(compiled.product(x, panels, bias, add).double(), expected, rtol=1e-5, atol=1e-3)
+    assert compiled.pack_int8(torch.randn(compiled.machine.panel + 1, 4)) is None
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])

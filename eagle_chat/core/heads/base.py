@@ -36,6 +36,8 @@ class DraftHead(nn.Module):
         self.register_buffer("draft_ids", draft_ids, persistent=False)
         self.rotary = LlamaRotaryEmbedding(spec.llama_config())
         self.steps = Steps()
+        self.rounds = True
+        """Whether the fast path may round the weights, see `FastHead`."""
         self._fast: FastHead | None = None
         self._fast_version: fast_head.Key = ()
         self.embed_tokens = nn.Embedding(spec.vocab_size, spec.embedding_size) if spec.own_embedding else None

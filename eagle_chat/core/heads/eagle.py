@@ -50,7 +50,7 @@ class EagleHead(DraftHead):
 
     def make_fast(self) -> FastHead:
         """See `DraftHead.make_fast`."""
-        return FastHead(self, self.layers)
+        return FastHead(self, list(self.layers), rounds=self.rounds)
 
     def run_fast(
         self,

@@ -76,7 +76,7 @@ class Eagle3Head(DraftHead):
 
     def make_fast(self) -> FastHead:
         """See `DraftHead.make_fast`."""
-        fast = FastHead(self, [self.midlayer], self.lm_head)
+        fast = FastHead(self, [self.midlayer], self.lm_head, self.rounds)
         self._fast_norms = (Norm(self.midlayer.input_layernorm), Norm(self.midlayer.hidden_norm), Norm(self.norm))
         return fast
 
