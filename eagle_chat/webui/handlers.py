@@ -122,6 +122,7 @@ class Handlers:
             yield (gr.skip(),) * 6
             return
         was_running: bool | None = None
+        notice = ""
         for picture in answer(self._service, session, Controls(*values)):
             inspector = server_html(picture.metrics) if self._service.is_server else picture.explorer
             if picture.left:
@@ -129,9 +130,13 @@ class Handlers:
             if not picture.running and session.remark is STOPPING:
                 session.remark = Remark()
             yield _chat_outputs(picture, inspector, picture.running != was_running, session.remark)
-            was_running = picture.running
+            was_running, notice = picture.running, picture.notice
+        if was_running is None:  # another request has it
+            yield (gr.skip(),) * 6
+            return
         time.sleep(LATE)
-        yield gr.skip(), gr.skip(), gr.skip(), session.remark.now() or picture.notice, gr.skip(), gr.skip()
+        if not session.busy:
+            yield gr.skip(), gr.skip(), gr.skip(), session.remark.now() or notice, gr.skip(), gr.skip()
 
     def _at_rest(self, session: Session) -> Any:
         """What the inspector shows while nothing is being made: the conversation, or what there is before one."""

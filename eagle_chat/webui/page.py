@@ -101,6 +101,8 @@ def _chat(service: EngineService, handlers: Handlers, defaults: Controls) -> tup
         "fn": handlers.answer,
         "inputs": controls.all,
         "outputs": [box, transcript, inspector, notice, send, stop],
+        # Otherwise Gradio drops an event while the last one has not quite ended, and a question would be lost.
+        "trigger_mode": "multiple",
         **STREAM,
     }
     taken = [box, transcript, notice]
