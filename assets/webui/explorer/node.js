@@ -7,7 +7,7 @@ class NodeShape {
     const text = (name, at) => draw("text", { class: name, "aria-hidden": "true", ...at });
     this.box = draw("rect", { class: "ee-box", height: BOX });
     this.bar = draw("rect", { class: "ee-bar", x: 6, y: BOX - 4, height: 2, rx: 1 });
-    this.sign = text("ee-sign", { x: 13, y: 16.5, "text-anchor": "middle" });
+    this.sign = draw("path", { class: "ee-sign", transform: "translate(13 12)" });
     this.label = text("ee-label", { y: 16.5 });
     this.number = text("ee-number", { y: 16, "text-anchor": "end" });
     this.element = draw("g", { "data-key": key }, this.box, this.bar, this.sign, this.label, this.number);
@@ -40,7 +40,7 @@ class NodeShape {
     change(this.bar, { width: (width - 12) * share });
     change(this.label, { x: look.look === "folded" ? 10 : 23 });
     change(this.number, { x: width - 7 });
-    say(this.sign, LOOKS[look.look].sign);
+    change(this.sign, { d: LOOKS[look.look].sign });
     say(this.number, look.number === null ? "" : shortProbability(look.number));
     if (this.labelled !== item.label) replace(this.label, labelSpans((this.labelled = item.label)));
   }

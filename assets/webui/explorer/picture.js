@@ -2,16 +2,23 @@
 // A view is {root, items, size}; an item {key, node, label, children, row, column, folded}.
 
 const MOST_DRAWN = 90;
+// Signs are outlines around 0,0: written ones have to be looked for in one font after the other, a third of a layout.
 const LOOKS = {
-  root: { sign: "▸", word: "root" },
+  root: { sign: "M-3 -4 4 0 -3 4z", word: "root" },
   drafted: { sign: "", word: "drafted" },
   extended: { sign: "", word: "extended" },
-  kept: { sign: "+", word: "kept" },
-  dropped: { sign: "−", word: "dropped" },
-  accepted: { sign: "✓", word: "accepted" },
-  rejected: { sign: "✗", word: "rejected" },
-  unreached: { sign: "·", word: "never reached" },
-  bonus: { sign: "★", word: "the target’s own" },
+  kept: { sign: "M-.9 -4h1.8v3.1h3.1v1.8h-3.1v3.1h-1.8v-3.1h-3.1v-1.8h3.1z", word: "kept" },
+  dropped: { sign: "M-4 -.9h8v1.8h-8z", word: "dropped" },
+  accepted: { sign: "M-4.6 .6 -3.2 -.9 -1.3 1.1 3.3 -4.6 4.7 -3.5 -1.1 4z", word: "accepted" },
+  rejected: {
+    sign: "M-4 -2.8 -2.8 -4 0 -1.2 2.8 -4 4 -2.8 1.2 0 4 2.8 2.8 4 0 1.2 -2.8 4 -4 2.8 -1.2 0z",
+    word: "rejected",
+  },
+  unreached: { sign: "M0 -1.3a1.3 1.3 0 1 1 -.01 0z", word: "never reached" },
+  bonus: {
+    sign: "M0 -5 1.3 -1.4 5.1 -1.3 2.1 1.1 3.2 4.8 0 2.6 -3.2 4.8 -2.1 1.1 -5.1 -1.3 -1.3 -1.4z",
+    word: "the target’s own",
+  },
   ghost: { sign: "", word: "still to come" },
   folded: { sign: "", word: "dropped nodes, folded" },
 };

@@ -46,7 +46,7 @@ function swatch(look) {
       "g",
       { class: `ee-node ee-${look}` },
       draw("rect", { class: "ee-box", x: 1, y: 1, width: 24, height: 14, rx: round }),
-      draw("text", { class: "ee-sign", x: 13, y: 12.5, "text-anchor": "middle" }, LOOKS[look].sign),
+      draw("path", { class: "ee-sign", transform: "translate(13 8)", d: LOOKS[look].sign }),
     ),
   );
 }
