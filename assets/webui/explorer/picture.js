@@ -121,7 +121,7 @@ const isJudged = (step) => step.kind === "verify" || step.kind === "commit";
 
 const NUMBER_WORDS = {
   level: "q: how probable the draft head finds the token after its parent",
-  rerank: "the value: the product of the q’s from the root to the node",
+  rerank: "the value: the head’s guess that all from the root to the node is right",
   verify: "p: how probable the target finds the token after its parent",
   commit: "p: how probable the target finds the token after its parent",
 };
@@ -137,7 +137,7 @@ function facts(item, tree, step) {
       ? []
       : [
           ["q", probability(node.q), "the draft head’s probability"],
-          ["value", probability(node.value), "product of the q’s down to here"],
+          ["value", probability(node.value), "the head’s guess that all down to here is right"],
           ["rank", String(node.rank + 1), "place among its parent’s children"],
         ];
   if (node.slot >= 0 && node.id && judged) rows.push(["p", probability(node.p), "the target’s probability"]);

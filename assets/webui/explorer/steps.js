@@ -95,8 +95,8 @@ function tellLevel(run, cycle, step) {
     extended.length === 1 ? "it " : "each ",
     each === 1 ? "its best continuation, " : `its ${each} best continuations, `,
     strong(counted(nodes.length, "new node")),
-    ". Promising means a high value, the ",
-    "product of the q’s on the way from the root.",
+    ". Promising means a high value: the ",
+    "head’s guess that the whole way from the root is right.",
   ];
 }
 
@@ -109,7 +109,7 @@ function tellRerank(run, cycle) {
   }
   const least = kept.reduce((a, b) => (b.steps > a.steps ? b : a));
   return [
-    "A node’s value, the product of the q’s down to it, is the head’s guess that everything up to it is right. Of ",
+    "A node’s value is the head’s guess that everything up to it is right: the product of the q’s down to it, where no noise is shared. Of ",
     strong(drafted),
     " drafted nodes the ",
     strong(kept.length),

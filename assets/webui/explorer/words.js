@@ -54,7 +54,7 @@ function swatch(look) {
 const GLOSSARY = [
   ["root", "The newest token of the text. The tree holds guesses of what follows it."],
   ["q", "How probable the draft head finds a token after its parent; while drafting, number and bar of a node."],
-  ["value", "The product of the q’s from the root to the node: the head’s guess that the whole way is right."],
+  ["value", "The head’s guess that the whole way is right: the product of the q’s from the root to the node. Where drafts share the noise of the draws, that noise counts too."],
   ["rank", "The place of a node among its parent’s children: 1 is the head’s favourite."],
   ["p", "How probable the target finds the token after its parent. Known only after the pass."],
   ["accepted", "The target would have written this token itself, so it joins the text."],

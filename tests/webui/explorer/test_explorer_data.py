@@ -45,10 +45,12 @@ def test_every_node_of_a_recording_is_in_the_page(name: str) -> None:
                 (n.parent, n.text, n.token_id, n.slot) for n in drawn.nodes
             ]
             assert [n["q"] for n in nodes] == pytest.approx([n.q for n in drawn.nodes], rel=1e-4, abs=1e-9)
-            assert not {"rank", "value"} & set(tree)  # they follow from order and q
             by_slot = sorted(judged.nodes, key=lambda node: node.slot)
             assert tree["status"] == "".join(node.status[0] for node in by_slot)
             assert tree["path"] == judged.path
+        # Ranks and values follow from order and q, unless the noise of the draws had a say.
+        told = [tree for tree in trees if {"rank", "value"} & set(tree)]
+        assert bool(told) == (name == "sampled" and bool(trees))
 
 
 def test_the_text_and_its_origins_are_those_of_the_run() -> None:

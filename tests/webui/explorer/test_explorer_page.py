@@ -272,7 +272,7 @@ def test_two_answers_side_by_side(show: Show) -> None:
     shown.tab("Compare")
     assert "✓ The same text, token for token (48 tokens)." in shown.page.locator(".ee-verdict").inner_text()
     shown.click("by passes")
-    assert shown.page.locator(".ee-block").count() == 32 + 47
+    assert shown.page.locator(".ee-block").count() == 33 + 47  # cycles with a draft, plain steps
     other = show(plain([1, 2, 3, 4]), plain([1, 2, 9, 4]))
     other.tab("Compare")
     assert "✗ The texts part at token 3 of 4." in other.page.locator(".ee-verdict").inner_text()
