@@ -14,6 +14,7 @@ from eagle_chat.core import masks
 from eagle_chat.core.config import DtypeName, LoadConfig
 from eagle_chat.core.errors import EagleChatError
 from eagle_chat.core.memory import available
+from eagle_chat.core.policies import CPU_TREE
 from eagle_chat.core.quantization import bits
 from eagle_chat.core.target import Target
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 CONTEXT = 64
 """Tokens before the measured ones, as in a short chat."""
 REPEATS = 5
-USUAL_NODES = 8
+USUAL_NODES = CPU_TREE.total_tokens or 1
 ROOM = 1.1
 """The unquantised target is loaded where this many times its weights are free."""
 

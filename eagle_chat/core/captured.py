@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from eagle_chat.core.cache import TreeCache
+from eagle_chat.core.errors import first_line
 
 MOST_ROWS = 256
 """Longer forwards are prompts: there a graph gains nothing."""
@@ -87,8 +88,9 @@ class Steps:
     def suit(self, rows: int, cache: TreeCache, device: torch.device) -> bool:
         """Whether a forward of `rows` over this cache can be a fixed step."""
         wanted = device.type == "cuda" if self._wanted is None else self._wanted
-        ready = all(layer.is_initialized for layer in cache.tree_layers)
-        return wanted and self.refused is None and rows <= MOST_ROWS and ready and torch.is_inference_mode_enabled()
+        if not wanted or self.refused is not None or rows > MOST_ROWS or not torch.is_inference_mode_enabled():
+            return False
+        return all(layer.is_initialized for layer in cache.tree_layers)
 
     def run(
         self,
@@ -111,7 +113,7 @@ class Steps:
             found = step(values)
         except (RuntimeError, NotImplementedError) as error:
             cache.slots = None
-            self.refused = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+            self.refused = first_line(error)
             return ordinary()
         expected = ordinary()  # after the trial, so that what it leaves in the cache is what counts
         if all(_agree(mine[:rows], right) for mine, right in zip(found, expected, strict=True)):

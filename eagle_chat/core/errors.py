@@ -19,3 +19,8 @@ class HeadMismatchError(EagleChatError):
     """The draft head does not fit the target."""
 
     exit_code = 3
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error that says something."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from eagle_chat.core import registry
 from eagle_chat.core.assets import asset_path
-from eagle_chat.core.errors import UserError
+from eagle_chat.core.errors import UserError, first_line
 
 CONFIGS = ("*.json", "*.model", "*.jinja", "*.txt")
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
@@ -59,11 +59,6 @@ def _fetch(what: str, repo: str, revision: str | None, patterns: list[str]) -> P
         return Path(snapshot_download(repo, revision=revision, allow_patterns=patterns))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise UserError(f"the {what} {repo} could not be fetched ({first_line(error)}): {remedy(error)}") from error
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error that says something."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def remedy(error: BaseException) -> str:

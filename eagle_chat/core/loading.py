@@ -19,7 +19,7 @@ from eagle_chat.core.chat import Chat
 from eagle_chat.core.config import LoadConfig, TreeConfig
 from eagle_chat.core.embedded import ensure_embedded
 from eagle_chat.core.engine import Engine
-from eagle_chat.core.errors import UserError
+from eagle_chat.core.errors import UserError, first_line
 from eagle_chat.core.fast_target import best_cpu_dtype
 from eagle_chat.core.heads.base import DraftHead
 from eagle_chat.core.heads.checkpoint import build_head, check_taps, read_checkpoint
@@ -179,7 +179,7 @@ def _unusable(device: str) -> str | None:
         bits = torch.arange(2, dtype=torch.int64, device=device) >> 1
         float((bits.double() @ bits.double()).log1p())
     except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
-        return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        return first_line(error)
     return None
 
 
@@ -253,7 +253,7 @@ def generation_stop_ids(model: Any) -> list[int]:
 def not_loaded(source: dict[str, Any], error: Exception) -> UserError:
     """What a library's error means for the person who gave the name."""
     name = source["pretrained_model_name_or_path"]
-    reason, remedy = hub.first_line(error), "check --base" if Path(name).exists() else hub.remedy(error)
+    reason, remedy = first_line(error), "check --base" if Path(name).exists() else hub.remedy(error)
     if isinstance(error, pickle.UnpicklingError):  # torch's own advice there is to run what the file holds
         reason, remedy = "a file holds objects that are not tensors, or is damaged", "get a copy with safetensors"
     if "trust_remote_code" in str(error):

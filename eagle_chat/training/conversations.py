@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from eagle_chat.core.chat import Message
-from eagle_chat.core.errors import UserError
+from eagle_chat.core.errors import UserError, first_line
 
 ROLES = {
     "system": "system",
@@ -172,5 +172,5 @@ def _hub_rows(name: str, split: str) -> Iterator[Any]:
     try:
         yield from datasets.load_dataset(name, split=split, streaming=True)
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
-        reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        reason = first_line(error)
         raise UserError(f"the hub data set {name} could not be read ({reason}): check name, split, network") from error

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, ValidationError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from eagle_chat.core.errors import HeadMismatchError, UserError
+from eagle_chat.core.errors import HeadMismatchError, UserError, first_line
 
 TAP_IDS = "eagle_aux_hidden_state_layer_ids"
 
@@ -87,7 +87,7 @@ def _read_tensors(folder: Path) -> dict[str, Tensor]:
     try:
         found = _read_parts(path) if path.suffix == ".json" else _read_file(path)
     except Exception as error:  # a damaged pickle raises whatever it happens to spell
-        reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        reason = first_line(error)
         if isinstance(error, pickle.UnpicklingError):  # torch's own advice there is to run what the file holds
             reason = "it holds objects that are not tensors, or is damaged"
         raise UserError(f"{path} cannot be read as plain tensors ({reason}): get the checkpoint again") from error
