@@ -1,14 +1,15 @@
-"""Makes the recordings that the explorer ships with: each one question, answered with a draft and without.
+"""Makes the recordings that come with the program: each one question, most answered with a draft and without.
 
-The two answers are made in turns, a cycle of each, so that a slow moment of the machine hits both and the cost of a
-cycle in plain steps (c) can be read off the file.
+Two answers are made in turns, a cycle of each, so that a slow moment of the machine hits both and the cost of a cycle
+in plain steps (c) can be read off the file.
 
-python bench/recordings.py code|sampled [--out FILE] [--dtype float32]
+python bench/recordings.py demo|code|sampled [--out FILE] [--dtype float32]
 """
 
 from __future__ import annotations
 
 import argparse
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,14 +24,22 @@ from eagle_chat.core.recording import Run
 
 @dataclass(frozen=True)
 class Plan:
-    """What a recording shows."""
+    """What a recording shows. `beside`: with a plain answer beside the drafted one."""
 
     question: str
     tree: TreeConfig
     sampling: SamplingConfig
+    beside: bool = True
 
 
 PLANS = {
+    # The tree of the embedded default, small enough to be followed node by node.
+    "demo": Plan(
+        "Write a Python function that reverses a string, and explain in one sentence how it works.",
+        TreeConfig("dynamic", depth=3, top_k=3, total_tokens=8),
+        SamplingConfig(seed=7, max_new_tokens=80),
+        beside=False,
+    ),
     # A tree as EAGLE-2 draws it: many nodes, most of which the target's one pass never has to reach.
     "code": Plan(
         "Write a Python function that returns the largest of three numbers.",
@@ -47,14 +56,17 @@ PLANS = {
 
 
 def record(engine: Engine, plan: Plan) -> list[Run]:
-    """The two runs, made in turns."""
-    runs = [Run(plan.question), Run(plan.question)]
+    """The runs, made in turns, once everything is warm."""
     messages = [{"role": "user", "content": plan.question}]
+    trees = [plan.tree, TreeConfig("none")] if plan.beside else [plan.tree]
+    for tree in trees:
+        deque(engine.stream(messages, sampling=SamplingConfig(max_new_tokens=8), tree=tree), maxlen=0)
+    runs = [Run(plan.question) for _ in trees]
     streams: list[Iterator[Event]] = [
         engine.stream(messages, sampling=plan.sampling, tree=tree, state=engine.new_state(), trace=tree is plan.tree)
-        for tree in (plan.tree, TreeConfig("none"))
+        for tree in trees
     ]
-    going = [True, True]
+    going = [True] * len(trees)
     while any(going):
         for index, stream in enumerate(streams):
             if going[index]:

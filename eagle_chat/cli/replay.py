@@ -53,7 +53,8 @@ def run(
     if speed is None:
         speed = max(sum(map(_seconds, runs)) / DEMO_SECONDS, 1.0) if demo else 1.0
     if demo:
-        say(f"the recorded demo, {speed:.1f} times as fast as it was made", quiet=True)
+        pace = f"{speed:.1f} times as fast as it was made" if speed else "without waiting"
+        say(f"the recorded demo, {pace}", quiet=True)
     for number, one in enumerate(runs):
         left = _play(one, speed, step, seek if number == 0 else 0)
         if left is not None:

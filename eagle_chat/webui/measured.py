@@ -5,13 +5,13 @@ from __future__ import annotations
 import statistics
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from eagle_chat.core.config import SamplingConfig, TreeConfig
-from eagle_chat.core.events import Committed
+from eagle_chat.core.events import Committed, Event
 
 if TYPE_CHECKING:
     from eagle_chat.core.engine import Engine
@@ -54,8 +54,12 @@ class Measurements:
         prompt = state.tokens[: -STEPS - 1]
         sampling, tree = SamplingConfig(max_new_tokens=STEPS + 1), TreeConfig(policy="none")
         with closing(engine.stream(prompt, sampling=sampling, tree=tree, state=state)) as events:
-            steps = [event.seconds for event in events if isinstance(event, Committed) and event.cycle > 0]
-        if steps:
+            self.note(engine, events)
+
+    def note(self, engine: Engine, events: Iterable[Event]) -> None:
+        """Keep the median step of a plain answer; nothing where it is too short for one."""
+        steps = [event.seconds for event in events if isinstance(event, Committed) and event.cycle > 0]
+        if len(steps) >= STEPS // 2:
             middle = statistics.median_low([sum(step.values()) for step in steps])
             self._plain[engine] = next(step for step in steps if sum(step.values()) == middle)
             self._when[engine] = time.monotonic()

@@ -35,8 +35,8 @@ def serve() -> Iterator[Callable[..., Served]]:
 
     pages: list[Any] = []
 
-    def start(engine: Held, auth: tuple[str, str] | None = None) -> Served:
-        service = service_of(engine)
+    def start(engine: Held, auth: tuple[str, str] | None = None, **options: Any) -> Served:
+        service = service_of(engine, **options)
         service.start = lambda: None  # type: ignore[method-assign]  # it has been started
         sampling = SamplingConfig(max_new_tokens=24)
         page, url = open_page(service, Place(auth=auth), TreeConfig(), sampling, base="tiny")

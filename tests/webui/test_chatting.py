@@ -234,13 +234,16 @@ def test_sessions_end_and_the_oldest_idle_one_makes_room(monkeypatch: pytest.Mon
 
 
 def test_a_comparison_gives_the_same_text_and_leaves_the_conversation_alone(engine: Held) -> None:
-    session = Session("anna")
-    states = list(comparing.compare(service_of(engine), session, "hello", ("none", "dynamic"), SHORT))
+    service, session = service_of(engine), Session("anna")
+    states = list(comparing.compare(service, session, "hello", ("none", "dynamic"), SHORT))
     last = states[-1]
     assert last.metrics is not None
     assert last.metrics[0].token_ids == last.metrics[1].token_ids
     assert "same text: yes" in last.verdict
     assert last.explorer is not None
+    plain = service.measured().plain  # the plain lane is the newest that is known of plain steps
+    assert plain["verify"] > 0
+    assert json.loads(last.explorer["page"])["plain"] == pytest.approx(dict(plain), rel=1e-4)
     assert session.conversation.turns == []
     assert not session.busy
     (wrong,) = comparing.compare(service_of(engine), session, "hello", ("none", "fast"), SHORT)

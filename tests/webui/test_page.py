@@ -12,7 +12,9 @@ import pytest
 
 from eagle_chat.core import recording
 from eagle_chat.core.config import SamplingConfig, TreeConfig
-from tests.tiny import tokens_of
+from eagle_chat.core.engine import Engine
+from eagle_chat.webui import limits
+from tests.tiny import make_head, tokens_of
 from tests.webui.conftest import Served
 from tests.webui.served import HOSTILE, WAIT, Held
 
@@ -161,6 +163,79 @@ def test_two_people_at_once_and_the_queue_is_seen(served: Served, new_page: Call
     served.engine.gate.set()
     for page, question in zip(pages, ("first", "second"), strict=True):
         assert words(answered(page, 1)) == words(plain_text(served.engine, question))
+
+
+def test_a_full_house_says_so_and_has_room_again(
+    serve: Callable[..., Served], new_page: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full queue refuses a question, which stays where it was written; a full page refuses a person."""
+    monkeypatch.setattr(limits, "WAITING", 1)
+    monkeypatch.setattr(limits, "SESSIONS", 2)
+    served = serve(Held(seed=8))
+    first, second = (new_page(served.url) for _ in range(2))
+    for page in (first, second):
+        page.wait_for_function("document.body.innerText.includes('· ready')")
+    served.engine.gate.clear()
+    ask(first, "first")
+    assert served.engine.held.wait(WAIT)
+    ask(second, "second")
+    second.wait_for_function("document.querySelector('#ec-notice').innerText.includes('queue expected, found it full')")
+    second.wait_for_function("selector => document.querySelector(selector).value === 'second'", arg=BOX)
+    third = new_page(served.url)
+    third.wait_for_function("document.body.innerText.includes('at most 2 people at once')")
+    served.engine.gate.set()
+    assert words(answered(first, 1)) == words(plain_text(served.engine, "first"))
+    second.focus(BOX)
+    second.keyboard.press("Enter")
+    assert words(answered(second, 1)) == words(plain_text(served.engine, "second"))
+    second.context.close()
+    third.wait_for_function("document.body.innerText.includes('· ready')")
+    assert first.faults == second.faults == third.faults == []
+
+
+def test_another_head_gives_the_same_text(serve: Callable[..., Served], new_page: Callable[..., Any]) -> None:
+    engine = Held(seed=9)
+
+    def change(loaded: Held, name: str) -> Engine:
+        return Engine(loaded.target, loaded.chat, make_head("eagle", loaded.target, seed=10), name)
+
+    served = serve(engine, change=change, heads=("another",))
+    page = new_page(served.url)
+    text = plain_text(engine, "hello")
+    names = []
+    for choice in (None, "another"):
+        if choice is not None:
+            page.click("#ec-clear")
+            page.wait_for_selector(".ec-welcome")
+            page.click("#ec-settings button")
+            page.click("#ec-head input")
+            page.get_by_role("option", name=choice).click()
+        ask(page, "hello")
+        assert words(answered(page, 1)) == words(text)
+        names.append(page.locator("#ec-explorer .ee-about").inner_text())
+    assert "tiny-head" in names[0]
+    assert "another" in names[1]
+    assert page.faults == []
+
+
+def test_a_conversation_is_not_lost_without_a_question(served: Served, new_page: Callable[..., Any]) -> None:
+    page = new_page(served.url)
+    asked: list[str] = []
+
+    def keep(dialog: Any) -> None:
+        asked.append(dialog.type)
+        dialog.accept()
+
+    page.on("dialog", keep)
+    page.wait_for_selector(BOX)
+    page.focus(BOX)
+    page.reload()
+    assert asked == []  # there was nothing to lose
+    page.wait_for_selector(BOX)
+    ask(page, "hello")
+    answered(page, 1)
+    page.reload()
+    assert asked == ["beforeunload"]
 
 
 def test_compare_lossless_uploads_and_dark(served: Served, new_page: Callable[..., Any], tmp_path: Path) -> None:

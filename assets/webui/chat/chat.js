@@ -61,6 +61,10 @@ const EagleChat = {
     };
     draw();
     watch("value", draw);
+    // A conversation ends with its page, so the browser asks before it goes.
+    window.addEventListener("beforeunload", (event) => {
+      if (shown.length) event.preventDefault();
+    });
   },
 
   // The explorer: a new story is mounted, a known one gets its new cycles.

@@ -7,7 +7,7 @@ const BOX = 25;
 const GAP = 40;
 const MARGIN = 10;
 const SIGN_WIDTH = 7.85; // of a typewriter face of 13 pixels
-const BOX_EXTRA = 58; // sign in front, number behind, air
+const BOX_EXTRA = 62; // sign in front, number behind, air
 const BETWEEN_FAMILIES = 1.22; // rows from a node to the next one that has another parent
 
 // `root`: {children, label}. Adds `row` and `column` to every node; gives the size of the picture in rows and pixels.

@@ -3,14 +3,17 @@
 
 class NodeShape {
   constructor(key) {
-    // What is to be heard stands in the name of the node.
-    const text = (name, at) => draw("text", { class: name, "aria-hidden": "true", ...at });
     this.box = draw("rect", { class: "ee-box", height: BOX });
     this.bar = draw("rect", { class: "ee-bar", x: 6, y: BOX - 4, height: 2, rx: 1 });
     this.sign = draw("path", { class: "ee-sign", transform: "translate(13 12)" });
-    this.label = text("ee-label", { y: 16.5 });
-    this.number = text("ee-number", { y: 16, "text-anchor": "end" });
-    this.element = draw("g", { "data-key": key }, this.box, this.bar, this.sign, this.label, this.number);
+    // One text, for each is laid out by itself: the token, its blanks apart, and the number at the right end.
+    this.blanks = draw("tspan", { class: "ee-blank" });
+    this.word = draw("tspan", { class: "ee-word" });
+    this.number = draw("tspan", { class: "ee-number", y: 16, "text-anchor": "end" });
+    const parts = [this.blanks, this.word, this.number];
+    // What is to be heard stands in the name of the node.
+    this.label = draw("text", { class: "ee-label", y: 16.5, "aria-hidden": "true" }, parts);
+    this.element = draw("g", { "data-key": key }, this.box, this.bar, this.sign, this.label);
   }
 
   // `item` with its look at a step, in a picture of such a size; what is still to come is an empty box.
@@ -42,7 +45,9 @@ class NodeShape {
     change(this.number, { x: width - 7 });
     change(this.sign, { d: LOOKS[look.look].sign });
     say(this.number, look.number === null ? "" : shortProbability(look.number));
-    if (this.labelled !== item.label) replace(this.label, labelSpans((this.labelled = item.label)));
+    const { blanks, word } = parted(item.label);
+    say(this.blanks, blanks);
+    say(this.word, word);
   }
 }
 

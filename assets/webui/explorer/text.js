@@ -62,15 +62,16 @@ function shortened(text, longest) {
   return `${kept}…`;
 }
 
-// The sign for a blank steps back: most tokens begin with one. `element` is make or draw, `name` span or tspan.
-function labelSpans(shown, element = draw, name = "tspan") {
-  const blanks = /^␣+/.exec(shown);
-  return blanks ? [element(name, { class: "ee-blank" }, blanks[0]), shown.slice(blanks[0].length)] : [shown];
+// The sign for a blank steps back: most tokens begin with one.
+function parted(shown) {
+  const [blanks] = /^␣*/.exec(shown);
+  return { blanks, word: shown.slice(blanks.length) };
 }
 
 // A token within a sentence.
 function tokenChip(text) {
-  return make("span", { class: "ee-token" }, labelSpans(label(text, 24), make, "span"));
+  const { blanks, word } = parted(label(text, 24));
+  return make("span", { class: "ee-token" }, blanks && make("span", { class: "ee-blank" }, blanks), word);
 }
 
 // A token for those who hear it.

@@ -8,7 +8,12 @@ class Viewport {
   constructor(svg, onScroll) {
     this.svg = svg;
     this.scale = null; // null: as large as fits, but legible
-    this.pane = make("div", { class: "ee-pane", onscroll: onScroll, onpointerdown: (event) => this.drag(event) }, svg);
+    this.scrolled = false;
+    const scroll = () => {
+      this.scrolled = this.pane.scrollLeft !== 0 || this.pane.scrollTop !== 0;
+      onScroll();
+    };
+    this.pane = make("div", { class: "ee-pane", onscroll: scroll, onpointerdown: (event) => this.drag(event) }, svg);
     this.pane.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
     // The room is told by the observer: to ask for it while drawing would lay the whole page out twice.
     this.room = { width: 0, height: 0 };
@@ -47,10 +52,11 @@ class Viewport {
     if (!this.size) return;
     const scale = this.scale ?? clamp(this.fitting(), LEGIBLE, 1.25);
     const { width, height } = this.size;
-    this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    change(this.svg, { viewBox: `0 0 ${width} ${height}` }); // set again, even to the same, it lays out every label
     Object.assign(this.svg.style, { width: `${width * scale}px`, height: `${height * scale}px` });
     this.used = scale;
-    if (anew) Object.assign(this.pane, { scrollLeft: 0, scrollTop: 0 });
+    // To scroll, even to where it is, lays the page out at once, and then once more after the rest has been drawn.
+    if (anew && this.scrolled) Object.assign(this.pane, { scrollLeft: 0, scrollTop: 0 });
   }
 
   zoom(direction) {

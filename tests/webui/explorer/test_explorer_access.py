@@ -49,7 +49,7 @@ def test_what_happens_is_announced_when_a_person_moves(show: Show) -> None:
     assert shown.page.locator(".ee-explain").get_attribute("aria-live") == "polite"
     labels = shown.page.locator(".ee-tree [role=treeitem]").evaluate_all("nodes => nodes.map(n => n.ariaLabel)")
     assert labels[0].endswith("root: the newest token of the text")
-    assert labels[1].startswith("“python”, level 1, drafted, q 0.90, value 0.90, rank 1")
+    assert labels[1].startswith("“python”, level 1, drafted, q 0.93, value 0.93, rank 1")
 
 
 def test_every_stop_of_the_tab_key_has_a_name(show: Show) -> None:

@@ -26,16 +26,16 @@ def test_the_story_of_a_cycle(show: Show) -> None:
     shown = show(*recorded("demo"))
     assert shown.step == "Cycle 1 · Level 1"
     assert (shown.nodes(), shown.nodes("drafted")) == (4, 3)
-    assert "its 3 best guesses are level 1, and it is surest of python (q = 0.90)" in shown.told
+    assert "its 3 best guesses are level 1, and it is surest of python (q = 0.93)" in shown.told
     shown.press("ArrowRight")
     assert (shown.step, shown.nodes("extended"), shown.nodes("drafted")) == ("Cycle 1 · Level 2", 3, 9)
-    assert "the 3 most promising nodes of level 1 (python, ⏎, ␣a) were extended" in shown.told
+    assert "the 3 most promising nodes of level 1 (python, ⏎, ␣using) were extended" in shown.told
     shown.press("ArrowRight", "ArrowRight")
     assert (shown.step, shown.nodes("kept"), shown.nodes("dropped")) == ("Cycle 1 · Rerank", 7, 14)
     assert "Of 21 drafted nodes the 7 most valuable stay and 14 are dropped" in shown.told
     shown.press("ArrowRight")
     counts = [shown.nodes(look) for look in ("root", "accepted", "rejected", "unreached", "bonus")]
-    assert (shown.step, counts) == ("Cycle 1 · Verify", [1, 3, 2, 2, 1])
+    assert (shown.step, counts) == ("Cycle 1 · Verify", [1, 3, 3, 1, 1])
     assert "Accepted: python, ⏎, def. " in shown.told
     assert shown.page.locator(".ee-now").count() == 0
     shown.press("ArrowRight")
@@ -111,7 +111,7 @@ def test_with_the_keyboard_alone(show: Show) -> None:
     focused = "document.activeElement.getAttribute('aria-label')"
     assert "root" in page.evaluate(focused)
     shown.press("ArrowRight")
-    assert page.evaluate(focused) == "“python”, level 1, accepted, q 0.90, value 0.90, rank 1, p 0.96"
+    assert page.evaluate(focused) == "“python”, level 1, accepted, q 0.93, value 0.93, rank 1, p 0.96"
     tip = page.locator(".ee-tip")
     assert tip.is_visible()
     assert [text in tip.inner_text() for text in ("q", "value", "rank", "p", "accepted")] == [True] * 5
@@ -125,7 +125,7 @@ def test_with_the_keyboard_alone(show: Show) -> None:
     assert "root" in page.evaluate(focused)
     page.locator(".ee-matrix").focus()
     shown.press("End")
-    assert "Row 7, “def”, sees the text, ``` → ⏎ → ⏎ and itself" in page.locator(".ee-note").inner_text()
+    assert "Row 7, “print”, sees the text, ``` → python → ⏎ and itself" in page.locator(".ee-note").inner_text()
     assert page.locator(".ee-node.ee-lit").count() == 4
     page.get_by_role("tab", name="Attention mask").focus()
     shown.press("ArrowRight")
