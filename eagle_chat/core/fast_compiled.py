@@ -29,7 +29,7 @@ class CompiledLayers:
         first = layers[0]
         self._sizes = first.hidden_size, first.num_heads, first.num_kv_heads, first.head_dim, first.inner_size
         self._weights = np.zeros((len(layers), len(LAYER)), dtype=np.int64)
-        self._function = compiled.layer(_panels(first)[0].dtype)
+        self._functions = [compiled.layer(_alike(layer)) for layer in layers]
         for at, layer in enumerate(layers):
             for name, value in _constants(layer).items():
                 self._weights[at, PLACE[name]] = value
@@ -46,7 +46,7 @@ class CompiledLayers:
             whole = (
                 layer.head_dim % (UNROLLED * lanes) == 0 and layer.hidden_size % lanes == layer.inner_size % lanes == 0
             )
-            if not whole or layer.has_head_norms or len(panels) < 4 or len({one.dtype for one in panels}) > 1:
+            if not whole or layer.has_head_norms or len(panels) < 4 or len({_width(one) for one in panels}) > 1:
                 return None
         return cls(compiled, layers)
 
@@ -108,15 +108,30 @@ class CompiledLayers:
         arguments[:, PLACE["keys"]] = [layer.keys.data_ptr() for layer in entries]  # type: ignore[union-attr]
         arguments[:, PLACE["values"]] = [layer.values.data_ptr() for layer in entries]  # type: ignore[union-attr]
         start, stride = arguments.ctypes.data, arguments.strides[0]
-        for at in range(len(entries)):
-            self._function(start + at * stride)
+        for at, function in enumerate(self._functions):
+            function(start + at * stride)
         return states
 
 
-def _panels(layer: FastLayer) -> list[Tensor]:
+def _panels(layer: FastLayer) -> list[Panels]:
     """The weights of a layer, those that lie in panels for any number of rows."""
     forms = [matrix.one for matrix in layer.matrices if matrix.one is matrix.many]
-    return [one.panels for one in forms if isinstance(one, Panels)]
+    return [one for one in forms if isinstance(one, Panels)]
+
+
+def _width(one: Panels) -> torch.dtype:
+    """The dtype of the weights themselves; bytes without a sign hold bfloat16 in 12 bits."""
+    return torch.bfloat16 if one.panels.dtype is torch.uint8 else one.panels.dtype
+
+
+def _alike(layer: FastLayer) -> torch.dtype:
+    """The form of all weights of a layer: where one did not fit in 12 bits a number, none has them."""
+    panels = _panels(layer)
+    if len({one.panels.dtype for one in panels}) > 1:
+        for one in panels:
+            if one.panels.dtype is torch.uint8:
+                one.widen()
+    return panels[0].panels.dtype
 
 
 def _constants(layer: FastLayer) -> dict[str, int]:

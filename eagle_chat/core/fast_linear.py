@@ -162,7 +162,13 @@ class Panels:
 
     def copy(self) -> Tensor:
         """See `Form`."""
-        return unpack(self.panels, self._compiled.machine.panel)
+        return unpack(self.panels, self._compiled.machine)
+
+    def widen(self) -> None:
+        """Keep bfloat16 weights as they are, no longer in 12 bits."""
+        panels = self._compiled.pack(self.copy(), whole=True)
+        assert panels is not None
+        self.panels = panels
 
 
 PACKED_FOR_ROWS = 16

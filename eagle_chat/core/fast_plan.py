@@ -27,6 +27,8 @@ HOPELESS = 4.0
 bfloat16, one by columns takes seconds."""
 WORKING_SET = 48 * 2**20
 """Bytes that are gone through for each figure: more than a cache holds, because a model's weights are not cached."""
+TYPICAL = 0.03
+"""Size of a weight: how short it can be kept depends on it."""
 WHOLE = 256
 """Rows of a part are a multiple of this, so that it can have every layout that the whole can."""
 SMALL = 8 * 2**20
@@ -81,7 +83,7 @@ def measure(shape: tuple[int, int], dtype: torch.dtype) -> Times:
     if rows * columns * dtype.itemsize > WORKING_SET:  # of an LM head a part is enough, in whole panels as it is
         rows = max(WHOLE, WORKING_SET // (dtype.itemsize * columns) // WHOLE * WHOLE)
     count = max(1, WORKING_SET // (dtype.itemsize * rows * columns))
-    base = torch.randn(rows, columns).to(dtype)
+    base = (torch.randn(rows, columns) * TYPICAL).to(dtype)
     sets = {name: [Matrix(base.clone(), None, Plan(name, name)) for _ in range(count)] for name in layouts(base)}
     inputs = {size: torch.ones(size, columns) for size in COUNTS}
     scale = shape[0] / rows

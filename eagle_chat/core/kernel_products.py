@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
 from llvmlite import ir
 
+from eagle_chat.core import kernel_bf12
 from eagle_chat.core.kernel_ir import (
     BYTE,
     FLOAT,
@@ -26,9 +29,12 @@ from eagle_chat.core.kernel_ir import (
 from eagle_chat.core.kernel_machine import Machine
 
 ELEMENTS = {"f32": (FLOAT, 4), "bf16": (SHORT, 2), "i8": (BYTE, 1)}
-"""How a weight is stored, and its bytes."""
-SCALE = {"f32": 0, "bf16": 0, "i8": 4}
-"""Elements in which each output's scale is stored, behind the weights of its panel: a float32, where there is one."""
+"""How a weight is stored that is a number by itself, and its bytes."""
+SCALED = "i8"
+"""Behind the weights of its panel each output has a scale, a float32."""
+FORMS = (*ELEMENTS, "bf12")
+"""All forms of a weight; for the last see `kernel_bf12`."""
+CACHE_LINE = 64
 TYPES = [POINTER] * 5 + [LONG] * 3
 
 
@@ -37,6 +43,7 @@ def add_products(made: Any, machine: Machine, dtypes: list[str], parallel: bool)
 
     `parallel`: the panels are shared among the threads of OpenMP.
     """
+    kernel_bf12.add_exceptions(made, machine)
     for dtype in dtypes:
         blocks = [_block(made, machine, dtype, rows) for rows in range(1, machine.rows + 1)]
         panels = _panels(made, machine, dtype, blocks)
@@ -44,45 +51,39 @@ def add_products(made: Any, machine: Machine, dtypes: list[str], parallel: bool)
 
 
 def _block(made: Any, machine: Machine, dtype: str, rows: int) -> Any:
-    """Code for `rows` rows and one panel: (x, panel, bias, add, y, depth, outputs), pointers at their first number."""
+    """Code for `rows` rows and one panel: (x, panel, bias, add, y, ahead, depth, outputs), pointers at their first
+    number; `ahead` is what will be read next."""
     lanes, vectors = machine.lanes, machine.vectors
     kind = ir.VectorType(FLOAT, lanes)
     multiply_add = declared(made, f"llvm.fma.v{lanes}f32", ir.FunctionType(kind, [kind] * 3))
-    signature = ir.FunctionType(VOID, [POINTER] * 5 + [LONG] * 2)
+    signature = ir.FunctionType(VOID, [POINTER] * 6 + [LONG] * 2)
     function = ir.Function(made, signature, f"block_{dtype}_{rows}")
     function.linkage = "internal"
-    x, panel, bias, add, y, depth, outputs = function.args
+    x, panel, bias, add, y, ahead, depth, outputs = function.args
     for pointer in (x, panel, y):
         pointer.add_attribute("noalias")
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     inputs = [at_offset(builder, x, FLOAT, builder.mul(depth, number(row))) for row in range(rows)]
-    loop = Loop(builder, number(0), depth)
+    steps = kernel_bf12.steps(machine) if dtype == "bf12" else 1  # inputs that are taken at a time
+    loop = Loop(builder, number(0), builder.udiv(depth, number(steps)))
     zero = ir.Constant(kind, [0.0] * lanes)
     sums = [[loop.carry(zero) for _ in range(vectors)] for _ in range(rows)]
-    start = builder.mul(loop.at, number(machine.panel))
-    weights = [_weights(builder, panel, dtype, lanes, builder.add(start, number(v * lanes))) for v in range(vectors)]
-    whole = builder.mul(builder.add(depth, number(SCALE[dtype])), number(machine.panel))
     if rows > 1 or dtype != "f32":  # a single row in float32 keeps the memory busy without
-        # Blocks are bound by arithmetic, panels by memory: the next panel is fetched while this one is worked on.
-        following = at_offset(builder, panel, ELEMENTS[dtype][0], whole, start)
-        fetch = declared(made, "llvm.prefetch.p0", ir.FunctionType(VOID, [POINTER, INT, INT, INT]))
-        builder.call(fetch, [following, *(ir.Constant(INT, value) for value in (0, 3, 1))])
-    carried = []
-    for row in range(rows):
-        single = builder.load(at_offset(builder, inputs[row], FLOAT, loop.at), typ=FLOAT)
-        spread = broadcast(builder, single, kind)
-        for vector in range(vectors):
-            total = builder.call(multiply_add, [spread, weights[vector], sums[row][vector]])
-            carried.append((sums[row][vector], total))
-    loop.close(carried)
-    results = [value for _, value in carried]
-    if SCALE[dtype]:
-        scales = at_offset(builder, panel, ELEMENTS[dtype][0], builder.mul(depth, number(machine.panel)))
-        factors = [
-            builder.load(at_offset(builder, scales, FLOAT, number(vector * lanes)), typ=kind, align=4)
-            for vector in range(vectors)
-        ]
-        results = [builder.fmul(value, factors[at % vectors]) for at, value in enumerate(results)]
+        _fetch(made, builder, machine, dtype, ahead, loop.at)
+    weights = _weights(builder, machine, panel, dtype, loop.at)
+    totals = [list(row) for row in sums]
+    for step in range(steps):
+        now = list(itertools.islice(weights, vectors))
+        for row in range(rows):
+            column = builder.add(builder.mul(loop.at, number(steps)), number(step))
+            single = builder.load(at_offset(builder, inputs[row], FLOAT, column), typ=FLOAT)
+            spread = broadcast(builder, single, kind)
+            for vector in range(vectors):
+                totals[row][vector] = builder.call(multiply_add, [spread, now[vector], totals[row][vector]])
+    results = [total for row in totals for total in row]
+    loop.close(list(zip([value for row in sums for value in row], results, strict=True)))
+    if dtype == SCALED:
+        results = _scaled(builder, results, machine, panel, depth)
     for pointer, stride in ((bias, number(0)), (add, outputs)):
         results = _added(builder, results, pointer, stride, machine)
     for at, value in enumerate(results):
@@ -93,18 +94,52 @@ def _block(made: Any, machine: Machine, dtype: str, rows: int) -> Any:
     return function
 
 
-def _weights(builder: Any, panel: Any, dtype: str, lanes: int, at: Any) -> Any:
+def _panel_bytes(builder: Any, machine: Machine, dtype: str, weight: Any, depth: Any) -> Any:
+    """Bytes from a panel to the next one."""
+    if dtype == "bf12":
+        return kernel_bf12.panel_bytes(builder, weight)
+    size = ELEMENTS[dtype][1] * machine.panel
+    whole = builder.mul(depth, number(size))
+    return builder.add(whole, number(4 * machine.panel)) if dtype == SCALED else whole
+
+
+def _fetch(made: Any, builder: Any, machine: Machine, dtype: str, ahead: Any, at: Any) -> None:
+    """Blocks are bound by arithmetic, panels by memory: the next panel is fetched while this one is worked on."""
+    size = kernel_bf12.group_bytes(machine) if dtype == "bf12" else ELEMENTS[dtype][1] * machine.panel
+    fetch = declared(made, "llvm.prefetch.p0", ir.FunctionType(VOID, [POINTER, INT, INT, INT]))
+    for line in range(0, size, CACHE_LINE):
+        place = at_offset(builder, ahead, BYTE, builder.mul(at, number(size)), number(line))
+        builder.call(fetch, [place, *(ir.Constant(INT, value) for value in (0, 3, 1))])
+
+
+def _weights(builder: Any, machine: Machine, panel: Any, dtype: str, at: Any) -> Iterator[Any]:
+    """The vectors of input `at` of a panel, or of the inputs of group `at`, in float32."""
+    if dtype == "bf12":
+        yield from kernel_bf12.weights(builder, machine, panel, at)
+        return
     element, size = ELEMENTS[dtype]
-    kind = ir.VectorType(element, lanes)
-    loaded = builder.load(at_offset(builder, panel, element, at), typ=kind, align=size)
-    if dtype == "f32":
-        return loaded
-    wide = ir.VectorType(INT, lanes)
-    if dtype == "i8":
-        return builder.sitofp(builder.sext(loaded, wide), ir.VectorType(FLOAT, lanes))
-    # A bfloat16 is the upper half of a float32.
-    shifted = builder.shl(builder.zext(loaded, wide), ir.Constant(wide, [16] * lanes))
-    return builder.bitcast(shifted, ir.VectorType(FLOAT, lanes))
+    lanes = machine.lanes
+    wide, floats = ir.VectorType(INT, lanes), ir.VectorType(FLOAT, lanes)
+    for vector in range(machine.vectors):
+        place = builder.add(builder.mul(at, number(machine.panel)), number(vector * lanes))
+        kind = ir.VectorType(element, lanes)
+        loaded = builder.load(at_offset(builder, panel, element, place), typ=kind, align=size)
+        if dtype == "f32":
+            yield loaded
+        elif dtype == "i8":
+            yield builder.sitofp(builder.sext(loaded, wide), floats)
+        else:  # a bfloat16 is the upper half of a float32
+            yield builder.bitcast(builder.shl(builder.zext(loaded, wide), ir.Constant(wide, [16] * lanes)), floats)
+
+
+def _scaled(builder: Any, values: list[Any], machine: Machine, panel: Any, depth: Any) -> list[Any]:
+    """The values times the scales of their outputs."""
+    scales = at_offset(builder, panel, BYTE, builder.mul(depth, number(machine.panel)))
+    factors = [
+        builder.load(at_offset(builder, scales, FLOAT, number(vector * machine.lanes)), typ=values[0].type, align=4)
+        for vector in range(machine.vectors)
+    ]
+    return [builder.fmul(value, factors[at % machine.vectors]) for at, value in enumerate(values)]
 
 
 def _added(builder: Any, values: list[Any], pointer: Any, stride: Any, machine: Machine) -> list[Any]:
@@ -137,11 +172,12 @@ def _panels(made: Any, machine: Machine, dtype: str, blocks: list[Any]) -> Any:
     x, weight, bias, add, y, rows, depth, outputs, first, last = function.args
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     size = number(machine.panel)
-    element, _ = ELEMENTS[dtype]
+    each = _panel_bytes(builder, machine, dtype, weight, depth)
     count = builder.udiv(builder.add(rows, number(machine.rows - 1)), number(machine.rows))
     panel_loop = Loop(builder, first, last)
     offset = builder.mul(panel_loop.at, size)
-    panel = at_offset(builder, weight, element, builder.mul(offset, builder.add(depth, number(SCALE[dtype]))))
+    panel = at_offset(builder, weight, BYTE, builder.mul(panel_loop.at, each))
+    ahead = at_offset(builder, panel, BYTE, each)
     own = [_offset_unless_null(builder, pointer, offset) for pointer in (bias, add)]
     # Rows are shared out evenly: 8 as 4 and 4, where 6 and 2 would leave the registers idle.
     row_loop = Loop(builder, number(0), rows)
@@ -149,15 +185,10 @@ def _panels(made: Any, machine: Machine, dtype: str, blocks: list[Any]) -> Any:
     left = row_loop.carry(count)
     size_now = builder.udiv(builder.add(builder.sub(rows, done), builder.sub(left, number(1))), left)
     below = builder.mul(done, outputs)
-    arguments = [
-        at_offset(builder, x, FLOAT, builder.mul(done, depth)),
-        panel,
-        own[0],
-        _offset_unless_null(builder, own[1], below),
-        at_offset(builder, y, FLOAT, offset, below),
-        depth,
-        outputs,
-    ]
+    inputs = at_offset(builder, x, FLOAT, builder.mul(done, depth))
+    results = at_offset(builder, y, FLOAT, offset, below)
+    others = [own[0], _offset_unless_null(builder, own[1], below), results, ahead, depth, outputs]
+    arguments = [inputs, panel, *others]
     after = builder.append_basic_block("done")
     choice = builder.switch(size_now, after)
     for many, block in enumerate(blocks, start=1):
@@ -167,6 +198,8 @@ def _panels(made: Any, machine: Machine, dtype: str, blocks: list[Any]) -> Any:
         builder.call(block, arguments)
         builder.branch(after)
     builder.position_at_end(after)
+    if dtype == "bf12":
+        builder.call(made.globals["exceptions_bf12"], [panel, inputs, results, size_now, depth, outputs])
     row_loop.close([(left, builder.sub(left, number(1)))], size_now)
     panel_loop.close([])
     builder.ret_void()

@@ -20,7 +20,8 @@ from torch import Tensor
 
 from eagle_chat.core.kernel_machine import Machine
 
-DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.int8: "i8"}
+DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.int8: "i8", torch.uint8: "bf12"}
+"""Forms of a weight by the dtype of the tensor that holds its panels; bytes without a sign are `kernel_bf12`'s."""
 LARGEST = 127
 SCALE_BYTES = 4
 
@@ -48,6 +49,7 @@ class Kernels:
         pointer, size = ctypes.c_void_p, ctypes.c_int64
         product = [pointer] * 5 + [size] * 3 + [ctypes.c_int32]
         self._products = {dtype: self._function(f"product_{name}", *product) for dtype, name in DTYPES.items()}
+        self._pack_bf12 = self._function("pack_bf12", pointer, pointer, *[size] * 4)
         self._norm = self._function("norm", *[pointer] * 3, size, size, ctypes.c_float)
         self._gated = self._function("gated", pointer, pointer, size, size)
         self._layers = {dtype: self._function(f"layer_{name}", pointer) for dtype, name in DTYPES.items()}
@@ -56,12 +58,18 @@ class Kernels:
     def _function(self, name: str, *arguments: Any) -> Any:
         return ctypes.CFUNCTYPE(None, *arguments)(self._engine.get_function_address(name))
 
-    def pack(self, weight: Tensor) -> Tensor | None:
-        """W [N, K] in panels [N / panel, K, panel]; None where it does not fit in whole panels."""
+    def pack(self, weight: Tensor, whole: bool = False) -> Tensor | None:
+        """W [N, K] in panels, without loss; None where it does not fit in whole panels.
+
+        bfloat16 in 12 bits where that can be (see `kernel_bf12`), unless `whole`; else [N / panel, K, panel].
+        """
+        from eagle_chat.core import kernel_bf12
+
         size = self.machine.panel
-        if weight.dtype not in DTYPES or weight.shape[0] % size != 0:
+        if weight.dtype not in (torch.float32, torch.bfloat16, torch.int8) or weight.shape[0] % size != 0:
             return None
-        return weight.view(-1, size, weight.shape[1]).transpose(1, 2).contiguous()
+        short = None if whole else kernel_bf12.pack(weight, self.machine, self._pack_bf12)
+        return weight.view(-1, size, weight.shape[1]).transpose(1, 2).contiguous() if short is None else short
 
     def pack_int8(self, weight: Tensor) -> Tensor | None:
         """W [N, K] rounded to int8 with a scale for each output: [N / panel, (K + 4) panel], the scales of a panel as
@@ -126,8 +134,13 @@ def _rounded(weight: Tensor) -> tuple[Tensor, Tensor]:
     return (weight / scales[:, None]).round_().to(torch.int8), scales
 
 
-def unpack(panels: Tensor, size: int) -> Tensor:
-    """The weight [N, K] again, as a copy, of panels of `size` outputs."""
+def unpack(panels: Tensor, machine: Machine) -> Tensor:
+    """The weight [N, K] again, as a copy, of the panels of a machine."""
+    if panels.dtype is torch.uint8:
+        from eagle_chat.core import kernel_bf12
+
+        return kernel_bf12.unpack(panels, machine)
+    size = machine.panel
     if panels.dtype is not torch.int8:
         return panels.transpose(1, 2).reshape(-1, panels.shape[1])
     depth = panels.shape[1] // size - SCALE_BYTES

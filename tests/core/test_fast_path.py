@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import transformers
 from torch import nn
 from transformers import AutoModelForCausalLM
 
-from eagle_chat.core import fast_compiled, fast_layers, fast_linear, fast_plan, fast_target, masks
+from eagle_chat.core import fast_compiled, fast_layers, fast_linear, fast_plan, fast_target, kernel_bf12, masks
 from eagle_chat.core.config import SamplingConfig, TreeConfig
 from eagle_chat.core.fast_linear import Plan, layouts
 from eagle_chat.core.fast_weights import PackedLinear
@@ -125,6 +126,36 @@ def test_compiled_layers_of_every_processor(machine: Machine, monkeypatch: pytes
         expected, found = (run_tree(target, prefix, count, (0, 8)) for target in (general, fast))
         same_within_rounding(found.logits, expected.logits)
         same_within_rounding(found.features, expected.features)
+
+
+def test_a_layer_has_all_its_weights_in_12_bits_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where one matrix of a layer has too wide a range, the layer is compiled for whole weights; the others are not."""
+    if kernels() is None:
+        pytest.skip("no kernels for this processor")
+    monkeypatch.setattr(kernel_bf12, "MOST_EXCEPTIONS", 0.5)  # those of such small panels count for more
+    monkeypatch.setattr(fast_plan.Planner, "plan", lambda *_: PLANS["panels"])
+    model = model_of("llama", **WHOLE).to(torch.bfloat16)
+    down = model.model.layers[1].mlp.down_proj.weight
+    with torch.no_grad():
+        down.mul_(2.0 ** torch.randint(-40, 1, down.shape))
+    general = Target(copy.deepcopy(model).float(), "general", fast=False)
+    fast = Target(model, "fast")
+    path = fast._fast_path()
+    assert path is not None
+    assert path._compiled is not None
+    kinds = [{matrix.many.panels.dtype for matrix in layer.matrices} for layer in path._layers]
+    assert kinds[1] == {torch.bfloat16}
+    assert kinds[0] == kinds[2] == {torch.uint8}
+    for count, length in ((1, 30), (9, 33), (24, 47)):
+        prefix = tiny.prompts(1, length)[0]
+        expected, found = (run_tree(target, prefix, count, (0, 8)) for target in (general, fast))
+        same_within_rounding(found.features, expected.features)
+    assert torch.equal(
+        model.model.layers[1].mlp.down_proj.weight.float(), general.model.model.layers[1].mlp.down_proj.weight
+    )
+    assert torch.equal(
+        model.model.layers[0].mlp.up_proj.weight.float(), general.model.model.layers[0].mlp.up_proj.weight
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

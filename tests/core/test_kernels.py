@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from eagle_chat.core import kernel_code, kernels
+from eagle_chat.core import kernel_bf12, kernel_code, kernels
 from eagle_chat.core.kernel_machine import Machine
 from eagle_chat.core.kernels import Kernels, describe
 
@@ -45,9 +45,9 @@ def test_the_product(compiled: Kernels, rows: int, dtype: torch.dtype) -> None:
     for outputs, depth in ((compiled.machine.panel, 1), (96, 7), (192, 40)):
         weight, x = torch.randn(outputs, depth).to(dtype), torch.randn(rows, depth)
         bias, add = torch.randn(outputs), torch.randn(rows, outputs)
-        panels = compiled.pack(weight)
+        panels = compiled.pack(weight, whole=True)
         assert panels is not None
-        assert torch.equal(kernels.unpack(panels, compiled.machine.panel), weight)
+        assert torch.equal(kernels.unpack(panels, compiled.machine), weight)
         plain = x.double() @ weight.double().t()
         for given_bias in (None, bias):
             for given_add in (None, add):
@@ -66,21 +66,70 @@ def test_the_product_of_rounded_weights(compiled: Kernels, rows: int) -> None:
         panels = compiled.pack_int8(weight)
         assert panels is not None
         assert panels.numel() == outputs * (depth + 4)
-        rounded = kernels.unpack(panels, compiled.machine.panel)
+        rounded = kernels.unpack(panels, compiled.machine)
         assert bool(((rounded - weight).abs() <= weight.abs().amax(dim=1, keepdim=True) / 253).all())
         expected = x.double() @ rounded.double().t() + bias + add
         torch.testing.assert_close(compiled.product(x, panels, bias, add).double(), expected, rtol=1e-5, atol=1e-3)
     assert compiled.pack_int8(torch.randn(compiled.machine.panel + 1, 4)) is None
 
 
+def awkward(outputs: int, depth: int) -> torch.Tensor:
+    """bfloat16 weights with all that does not fit in 12 bits: zeros of both signs, tiny and large ones."""
+    weight = torch.randn(outputs, depth) * 0.1
+    for at, value in enumerate((0.0, -0.0, 7.5, -1e-9, 1e-38, 2.0**-140)):
+        weight[at + 1, (5 * at) % depth] = value
+    weight[0] = 0.0
+    return weight.bfloat16()
+
+
+@pytest.mark.parametrize("rows", [1, 2, 6, 7, 13, 24, 61])
+def test_the_product_of_weights_in_12_bits(compiled: Kernels, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_bf12, "MOST_EXCEPTIONS", 9.0)  # a matrix as small as these is full of them
+    for outputs, depth in ((compiled.machine.panel, 4), (96, 16), (192, 40)):
+        weight, x = awkward(outputs, depth), torch.randn(rows, depth)
+        bias, add = torch.randn(outputs), torch.randn(rows, outputs)
+        packed = compiled.pack(weight)
+        assert packed is not None
+        assert packed.dtype is torch.uint8
+        found = kernels.unpack(packed, compiled.machine)
+        assert torch.equal(found.view(torch.int16), weight.view(torch.int16)), "to the last bit"
+        expected = x.double() @ weight.double().t() + bias + add
+        torch.testing.assert_close(compiled.product(x, packed, bias, add).double(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_every_weight_of_bfloat16_comes_back(compiled: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_bf12, "MOST_EXCEPTIONS", 99.0)
+    weight = torch.arange(-(2**15), 2**15).to(torch.int16).view(torch.bfloat16).view(256, 256)
+    packed = compiled.pack(weight[torch.randperm(256)])
+    assert packed is not None
+    assert packed.dtype is torch.uint8
+    found = kernels.unpack(packed, compiled.machine).view(torch.int16)
+    assert found.flatten().sort().values.tolist() == list(range(-(2**15), 2**15))
+
+
+def test_weights_that_do_not_fit_in_12_bits_are_left_as_they_are(compiled: Kernels) -> None:
+    usual = torch.randn(192, 576) * 0.02
+    packed = compiled.pack(usual.bfloat16())
+    assert packed is not None
+    assert packed.numel() < 0.8 * 2 * usual.numel()
+    wild = (torch.randn(192, 576) * 12.0).exp().bfloat16()
+    for weight in (wild, usual.bfloat16()[:, :573]):
+        whole = compiled.pack(weight)
+        assert whole is not None
+        assert whole.dtype is torch.bfloat16
+        assert torch.equal(kernels.unpack(whole, compiled.machine), weight)
+
+
+@pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize("threads", [1, 2, 3])
-def test_a_row_is_the_same_to_the_last_bit_whatever_is_beside_it(compiled: Kernels, threads: int) -> None:
+def test_a_row_is_the_same_to_the_last_bit_whatever_is_beside_it(compiled: Kernels, threads: int, whole: bool) -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        x = torch.randn(24, 96)
-        panels = compiled.pack(torch.randn(192, 96).bfloat16())
+        x = torch.randn(24, 576)
+        panels = compiled.pack((torch.randn(192, 576) * 0.1).bfloat16(), whole)
         assert panels is not None
+        assert (panels.dtype is torch.bfloat16) == whole
         together = compiled.product(x, panels)
         for rows in (1, 3, 8, 17):
             assert torch.equal(compiled.product(x[:rows], panels), together[:rows])
