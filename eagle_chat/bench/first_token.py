@@ -121,7 +121,7 @@ class FirstTokens:
         # Sampled children are drawn anew for every token; only those of the root matter, so one level is enough.
         room = 1 if self._policy.samples_children else self.tree_config.depth or 1
         start = DraftInput(self._hidden, self.root, self._position, self._head_cache, room)
-        return self._policy.draft(head, start, sampled)
+        return self._policy.draft(head, start, sampled).read()
 
     @torch.inference_mode()
     def draw(self, seed: int, rule: Rule) -> int:

@@ -16,7 +16,7 @@ from eagle_chat.core.costs import CostTable
 from eagle_chat.core.growth import DraftInput, Growth
 from eagle_chat.core.heads.base import DraftHead
 from eagle_chat.core.pace import Pace
-from eagle_chat.core.tree import DraftTree
+from eagle_chat.core.tree import DraftTree, UnreadTree
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class AutoTree:
         """Most entries that lie in the head's cache behind the prefix during a draft."""
         return self.top_k * (self.depth - 1)
 
-    def draft(self, head: DraftHead, start: DraftInput, rule: ChildRule | None = None) -> DraftTree:
+    def draft(self, head: DraftHead, start: DraftInput, rule: ChildRule | None = None) -> DraftTree | UnreadTree:
         """Expand while it pays, keep what pays; perhaps the root alone."""
         pace, by_rank = start.pace or Pace(self.costs), (start.calibration or Calibration()).by_rank(self.top_k)
         growth = Growth(head, start, BestChildren() if rule is None or isinstance(rule, SampledChildren) else rule)

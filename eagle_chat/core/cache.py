@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
+from eagle_chat.core.transfer import sent
+
 GROWTH_STEP = 256
 """Capacity grows in multiples of this many tokens."""
 
@@ -179,11 +181,10 @@ class TreeCache(Cache):
     def commit(self, path: list[int]) -> None:
         """Keep the staged tokens `path` (offsets from `length`, ascending) and forget the other staged ones."""
         if path != list(range(len(path))):
-            rows = torch.tensor(path) + self.length
-            end = self.length + len(path)
+            end, rows = self.length + len(path), torch.tensor(path) + self.length
             for slab, used in self._slabs.values():
                 # index_select makes a copy first, so overlapping source and target rows are safe.
-                slab[:used, :, :, self.length : end] = slab[:used].index_select(3, rows.to(slab.device))
+                slab[:used, :, :, self.length : end] = slab[:used].index_select(3, sent(rows, slab.device))
         self.length += len(path)
         self.filled = self.length
 

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from eagle_chat.core.transfer import sent
 from eagle_chat.core.tree import DraftTree
 from eagle_chat.core.verification import Acceptance
 
@@ -38,7 +39,7 @@ class Calibration:
         """Log-chances after recalibration, same shape; never above 0, so that no child outweighs its parent."""
         if self._factors is None or self._factors.device != chances.device:
             ratios = [math.log(hit / predicted) for hit, predicted in zip(self._hits, self._predicted, strict=True)]
-            self._factors = torch.tensor(ratios, device=chances.device)
+            self._factors = sent(torch.tensor(ratios), chances.device)
         classes = (chances * (-1.0 / WIDTH)).clamp_(0, CLASSES - 1).long()
         return (chances + self._factors[classes]).clamp_(max=0.0)
 

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from eagle_chat.core.cache import TreeCache
 from eagle_chat.core.errors import first_line
+from eagle_chat.core.transfer import pinned
 
 MOST_ROWS = 256
 """Longer forwards are prompts: there a graph gains nothing."""
@@ -65,7 +66,7 @@ class FixedStep:
         for buffer, value in zip(self._buffers, values, strict=True):
             if buffer.shape != value.shape:
                 buffer.zero_()
-            buffer[tuple(slice(size) for size in value.shape)].copy_(value)
+            buffer[tuple(slice(size) for size in value.shape)].copy_(pinned(value, buffer.device), non_blocking=True)
 
     def __call__(self, values: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """What `run` gives for these values, padded with zeros. Overwritten by the next call where it is a graph."""

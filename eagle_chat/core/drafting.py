@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import torch
-
 from eagle_chat.core.children import BestChildren, ChildRule, SampledChildren
 from eagle_chat.core.growth import DraftInput, Growth
 from eagle_chat.core.heads.base import DraftHead
-from eagle_chat.core.tree import DraftTree, StaticLevel, static_levels
+from eagle_chat.core.tree import DraftTree, StaticLevel, UnreadTree, static_levels
 
 
 @dataclass(frozen=True)
@@ -21,7 +19,7 @@ class NoDraft:
     max_staged: int = 0
     samples_children: bool = False
 
-    def draft(self, head: DraftHead, start: DraftInput, rule: ChildRule | None = None) -> DraftTree:
+    def draft(self, head: DraftHead, start: DraftInput, rule: ChildRule | None = None) -> DraftTree | UnreadTree:
         """One node."""
         return DraftTree.of_root(start.root)
 
@@ -48,15 +46,14 @@ class StaticTree:
         """Most entries that lie in the head's cache behind the prefix during a draft."""
         return len(self.paths)
 
-    def draft(self, head: DraftHead, start: DraftInput, rule: ChildRule | None = None) -> DraftTree:
+    def draft(self, head: DraftHead, start: DraftInput, rule: ChildRule | None = None) -> DraftTree | UnreadTree:
         """Every node of the fixed tree, cut to the room left."""
         growth = Growth(head, start, rule or BestChildren())
         levels = self.levels[: start.room]
         for index, level in enumerate(levels):
             if index > 0:
                 growth.run(sorted(set(level.parents)))
-            rows = growth.rows_of(level.parents)
-            growth.add(rows, torch.tensor(level.ranks, device=rows.device))
+            growth.add(level.parents, level.ranks)
         return growth.tree(kept=None)
 
 
@@ -80,7 +77,7 @@ class DynamicTree:
         """Most entries that lie in the head's cache behind the prefix during a draft."""
         return self.top_k * (self.depth - 1)
 
-    def draft(self, head: DraftHead, start: DraftInput, rule: ChildRule | None = None) -> DraftTree:
+    def draft(self, head: DraftHead, start: DraftInput, rule: ChildRule | None = None) -> DraftTree | UnreadTree:
         """Expand `depth` levels (fewer where the room ends), rerank, keep the best `total_tokens - 1`."""
         # What was ranked and cut is a choice, even where the children were asked to be sampled.
         growth = Growth(head, start, BestChildren() if rule is None or isinstance(rule, SampledChildren) else rule)

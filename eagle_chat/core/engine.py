@@ -30,7 +30,8 @@ from eagle_chat.core.policies import Policy, describe, resolve, shares_noise, tr
 from eagle_chat.core.state import DecodingState
 from eagle_chat.core.stopping import Stopper
 from eagle_chat.core.target import Target
-from eagle_chat.core.tree import DraftTree
+from eagle_chat.core.transfer import sent
+from eagle_chat.core.tree import DraftTree, UnreadTree
 from eagle_chat.core.verification import UnusableLogitsError, verify
 
 PREFILL_CHUNK = 512
@@ -230,15 +231,11 @@ class _Run:
         tree = self._draft(root_position)
         laps.end("draft")
         state.cache.reserve(state.cache.length + len(tree))
-        output = self.target.forward(
-            torch.tensor(tree.tokens),
-            torch.tensor(tree.depths()) + root_position,
-            tree.visibility(),
-            state.cache,
-            self.taps,
-        )
+        tokens, depths, among = tree.inputs()
+        output = self.target.forward(tokens, depths + root_position, among, state.cache, self.taps)
         laps.end("verify")
         acceptance = verify(tree, output.logits, root_position, self.config, self.noise)
+        tree = tree.read()
         laps.end("sample")
         offered = [*(tree.tokens[slot] for slot in acceptance.path[1:]), acceptance.bonus]
         cut = self.stopper.offer(offered)
@@ -248,7 +245,8 @@ class _Run:
         state.tokens.extend(offered[: cut.keep])
         state.cache.commit(kept_path)
         if output.features is not None:
-            state.pending = _joined(state.pending, output.features[kept_path])
+            kept = sent(torch.tensor(kept_path), output.features.device)
+            state.pending = _joined(state.pending, output.features[kept])
         laps.end("commit")
         self.reason = cut.reason
         self.output_tokens += cut.keep
@@ -278,7 +276,7 @@ class _Run:
         )
         return events
 
-    def _draft(self, root_position: int) -> DraftTree:
+    def _draft(self, root_position: int) -> DraftTree | UnreadTree:
         root = self.state.tokens[-1]
         room = self.stopper.left - 1  # the target's own token takes the last place
         if self.head is None or self.guide.rests:
@@ -300,9 +298,9 @@ class _Run:
         if count == 0:  # a prefill of one token: the token after it is not known yet
             return state.pending[:0]
         state.head_cache.reserve(at + count + self.policy.max_staged)
-        next_tokens = torch.tensor(state.tokens[at + 1 : at + 1 + count], device=self.head.device)
+        next_tokens = sent(torch.tensor(state.tokens[at + 1 : at + 1 + count]), self.head.device)
         positions = torch.arange(at, at + count, device=self.head.device)
-        among_new = masks.causal_matrix(count).to(self.head.device) if count > 1 else None
+        among_new = sent(masks.causal_matrix(count), self.head.device) if count > 1 else None
         hidden = self.head(next_tokens, self.head.fuse(state.pending[:count]), positions, among_new, state.head_cache)
         state.head_cache.commit(list(range(count)))
         state.pending = state.pending[count:]

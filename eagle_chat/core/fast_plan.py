@@ -57,7 +57,7 @@ class Planner:
 
 def _times(shape: tuple[int, int], dtype: torch.dtype) -> Times:
     known_layouts = "/".join(LAYOUTS)  # what was remembered of fewer is of no use
-    name = f"{machine.machine_key()} {known_layouts} {shape[0]}x{shape[1]} {str(dtype).removeprefix('torch.')}"
+    name = f"{machine.machine_key()} {known_layouts} 2 {shape[0]}x{shape[1]} {str(dtype).removeprefix('torch.')}"
     known = _parsed(machine.recall(name))
     if known is None:
         known = measure(shape, dtype)

@@ -18,7 +18,8 @@ from eagle_chat.core.calibration import Calibration
 from eagle_chat.core.children import Children, ChildRule
 from eagle_chat.core.heads.base import DraftHead
 from eagle_chat.core.pace import Pace
-from eagle_chat.core.tree import DraftTree, Drawn, Proposal
+from eagle_chat.core.transfer import runs_apart, sent
+from eagle_chat.core.tree import DraftTree, Drawn, Proposal, UnreadTree
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,10 @@ class Growth:
         """Levels drafted."""
         return len(self._levels)
 
-    def add(self, rows: Tensor, ranks: Tensor) -> None:
-        """A level with one node for each (row of the nodes run last, rank among its children), both [n]."""
-        self._append(rows, ranks, self._children(int(ranks.max()) + 1))
+    def add(self, parents: list[int], ranks: list[int]) -> None:
+        """A level with one node for each (place of the parent within its level, rank among its children)."""
+        rows = self._rows_of(parents)
+        self._append(rows, sent(torch.tensor(ranks), self._device), self._children(max(ranks) + 1))
 
     def add_all(self, top_k: int) -> None:
         """A level with the best `top_k` children of every node run last."""
@@ -109,14 +111,14 @@ class Growth:
     def run(self, members: list[int]) -> None:
         """Run these nodes of the newest level (places within it) through the head."""
         self._members = members
-        self._run(torch.tensor(members, device=self._device))
+        self._run(sent(torch.tensor(members), self._device))
 
-    def rows_of(self, parents: list[int]) -> Tensor:
+    def _rows_of(self, parents: list[int]) -> Tensor:
         """Rows among the nodes run last of these places within their level, [n]."""
         if not self._levels:
             return torch.zeros(len(parents), dtype=torch.int64, device=self._device)
         row = {member: index for index, member in enumerate(self._members)}
-        return torch.tensor([row[parent] for parent in parents], device=self._device)
+        return sent(torch.tensor([row[parent] for parent in parents]), self._device)
 
     def _run(self, chosen: Tensor) -> None:
         """One forward of the head over the chosen nodes [R] of the newest level."""
@@ -137,7 +139,7 @@ class Growth:
         self._run_ids = self._first + chosen
         self._run_values = newest["values"][chosen]
 
-    def tree(self, kept: int | None) -> DraftTree:
+    def tree(self, kept: int | None) -> DraftTree | UnreadTree:
         """Rerank: the best `kept` nodes of all by value (None: every node). Frees what the head had staged.
 
         A child's value is never above its parent's, and the sort is stable in drafting order, so a tie goes to the
@@ -152,10 +154,31 @@ class Growth:
             chosen = torch.arange(count, device=self._device)
         else:
             chosen = columns["values"].sort(descending=True, stable=True).indices[:kept].sort().values
-        # One transfer for everything: float64 holds every token id and node id exactly.
+        # One tensor for everything: float64 holds every token id and node id exactly.
         names = ("tokens", "parents", "values", "log_q", "ranks", "chances")
         table = torch.stack([columns[name].double() for name in names])
-        packed = torch.cat((table.flatten(), chosen.double())).tolist()
+        packed = torch.cat((table.flatten(), chosen.double()))
+        finish = functools.partial(self._finished, count)
+        if self._laws or not runs_apart(self._device):
+            return finish(packed.tolist())
+        return UnreadTree(self._inputs(columns, chosen), self.depth, packed, finish)
+
+    def _inputs(self, columns: dict[str, Tensor], chosen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What the target needs of the nodes `chosen`, ascending: see `DraftTree.inputs`."""
+        size = chosen.shape[0] + 1
+        start = torch.zeros(1, dtype=torch.int64, device=self._device)
+        kept = torch.cat((start, chosen + 1))  # node ids
+        slots = start.expand(self._num_nodes).scatter(0, kept, torch.arange(size, device=self._device))
+        parents = torch.cat((start, slots[columns["parents"][chosen]]))
+        own = torch.eye(size, dtype=torch.bool, device=self._device)
+        among = own
+        for _ in range(self.depth):
+            among = own | among[parents]
+        tokens = torch.cat((start + self._start.root, columns["tokens"][chosen]))
+        return tokens, among.sum(dim=1) - 1, among
+
+    def _finished(self, count: int, packed: list[float]) -> DraftTree:
+        """The tree, of `count` drafted nodes."""
         tokens, parents, values, log_q, ranks, chances = (packed[i * count : (i + 1) * count] for i in range(6))
         order = [int(index) for index in packed[6 * count :]]
         return self._assemble(order, Drawn(_ints(tokens), _ints(parents), log_q, values, _ints(ranks), [], chances))

@@ -21,6 +21,7 @@ from eagle_chat.core.errors import UserError
 from eagle_chat.core.fast_target import FastTarget, supports
 from eagle_chat.core.fast_weights import is_plain, matrix_of
 from eagle_chat.core.placement import last_layer_device, placed, run_device
+from eagle_chat.core.transfer import sent
 
 DENSE_MASK_BACKENDS = ("sdpa", "eager")
 
@@ -118,11 +119,11 @@ class Target:
         self, tokens: Tensor, positions: Tensor, mask: Any, cache: TreeCache, taps: tuple[int, ...], last_only: bool
     ) -> TargetOutput:
         """The model's own forward."""
-        positions = positions.to(self._input_device)
+        positions = sent(positions, self._input_device)
         if self._counts_cached_tokens:
             cache.show_positions(positions)
         output = self.model(
-            input_ids=tokens.to(self._input_device)[None],
+            input_ids=sent(tokens, self._input_device)[None],
             position_ids=positions[None],
             attention_mask=mask,
             use_cache=True,
@@ -178,7 +179,7 @@ class Target:
 
     def embed(self, tokens: Tensor) -> Tensor:
         """Input embeddings [M, H] of target ids [M], on the output device."""
-        embedded: Tensor = self._embedding(tokens.to(self._input_device))
+        embedded: Tensor = self._embedding(sent(tokens, self._input_device))
         return embedded.to(self._output_device)
 
     def lm_head(self, hidden: Tensor) -> Tensor:
@@ -219,7 +220,7 @@ class Target:
         hidden = {kind: window for kind, window in self.windows.items() if window is not None and window < reach}
         if among_new.shape[0] == 1 and not hidden:
             return None
-        among_new, positions = among_new.to(self._input_device), positions.to(self._input_device)
+        among_new, positions = sent(among_new, self._input_device), sent(positions, self._input_device)
         by_kind = {
             kind: masks.additive(
                 masks.tree_visibility(among_new, positions, num_cached, hidden.get(kind), chunked=kind == CHUNKED),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from eagle_chat.core import masks
@@ -58,6 +60,11 @@ class DraftTree:
     def __len__(self) -> int:
         return len(self.tokens)
 
+    @property
+    def depth(self) -> int:
+        """Depth of the deepest node."""
+        return max(self.depths())
+
     def depths(self) -> list[int]:
         """Depth of each node, [N]."""
         return masks.depths(self.parents)
@@ -73,6 +80,60 @@ class DraftTree:
     def visibility(self) -> Tensor:
         """Ancestor matrix, bool [N, N]."""
         return masks.ancestor_matrix(self.parents)
+
+    def inputs(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Tokens and depths [N] and the ancestor matrix [N, N], for the target."""
+        return torch.tensor(self.tokens), torch.tensor(self.depths()), self.visibility()
+
+    def read(self) -> DraftTree:
+        """Itself; see `UnreadTree`."""
+        return self
+
+    def read_beside(self, numbers: Tensor) -> list[list[int]]:
+        """`numbers` [n, N] as lists; see `UnreadTree`."""
+        rows: list[list[int]] = numbers.tolist()
+        return rows
+
+
+class UnreadTree:
+    """A draft tree whose nodes the host has not seen: the target can run on it, and the device is waited for only once
+    there is something to decide.
+
+    `inputs` as in `DraftTree`, on the device; none of its nodes is deeper than `depth`. `packed` [n] holds what
+    `finish` makes the tree from, once it is read.
+    """
+
+    def __init__(
+        self,
+        inputs: tuple[Tensor, Tensor, Tensor],
+        depth: int,
+        packed: Tensor,
+        finish: Callable[[list[float]], DraftTree],
+    ) -> None:
+        self._inputs, self.depth, self._packed, self._finish = inputs, depth, packed, finish
+        self._tree: DraftTree | None = None
+
+    def __len__(self) -> int:
+        return self._inputs[0].shape[0]
+
+    def inputs(self) -> tuple[Tensor, Tensor, Tensor]:
+        """See `DraftTree`."""
+        return self._inputs
+
+    def read(self) -> DraftTree:
+        """The tree. Waits for the device the first time."""
+        if self._tree is None:
+            self._tree = self._finish(self._packed.tolist())
+        return self._tree
+
+    def read_beside(self, numbers: Tensor) -> list[list[int]]:
+        """Integers [n, N] as lists, and the tree, read at the same time."""
+        count = self._packed.shape[0]
+        # float64 holds every token id exactly.
+        found = torch.cat((self._packed, numbers.flatten().double())).tolist()
+        self._tree = self._finish(found[:count])
+        width = numbers.shape[1]
+        return [[int(value) for value in found[at : at + width]] for at in range(count, len(found), width)]
 
 
 STATIC_PATHS: tuple[tuple[int, ...], ...] = (

@@ -15,7 +15,8 @@ from eagle_chat.core import sampling
 from eagle_chat.core.config import SamplingConfig
 from eagle_chat.core.errors import EagleChatError
 from eagle_chat.core.sampling import Noise, Stream
-from eagle_chat.core.tree import DraftTree
+from eagle_chat.core.transfer import runs_apart, sent
+from eagle_chat.core.tree import DraftTree, UnreadTree
 
 
 class UnusableLogitsError(EagleChatError):
@@ -38,7 +39,7 @@ class Acceptance:
 
 
 def verify(
-    tree: DraftTree, logits: Tensor, position: int, config: SamplingConfig, noise: Noise | None = None
+    tree: DraftTree | UnreadTree, logits: Tensor, position: int, config: SamplingConfig, noise: Noise | None = None
 ) -> Acceptance:
     """Apply the rule that `config` names. UnusableLogitsError where even the root's row cannot be drawn from.
 
@@ -51,13 +52,8 @@ def verify(
             "try --dtype float32 or bfloat16"
         )
     if config.verify == "rejection" and not config.greedy:
-        return _rejection(tree, logits, position, config, rows)
-    return _coupled(tree, rows)
-
-
-def _runs_apart(device: torch.device) -> bool:
-    """Whether a look at a number waits for a device."""
-    return device.type != "cpu"
+        return _rejection(tree.read(), logits, position, config, rows)
+    return _coupled(tree.read(), rows)
 
 
 class _Rows:
@@ -65,26 +61,30 @@ class _Rows:
     never are; elsewhere all at once, since to wait for the device is what costs."""
 
     def __init__(
-        self, tree: DraftTree, logits: Tensor, position: int, config: SamplingConfig, noise: Noise | None
+        self,
+        tree: DraftTree | UnreadTree,
+        logits: Tensor,
+        position: int,
+        config: SamplingConfig,
+        noise: Noise | None,
     ) -> None:
         self._logits, self._config, self._noise = logits, config, noise
-        self._positions = [position + depth + 1 for depth in tree.depths()]
-        self._known: tuple[list[int], list[int]] | None = None
-        if _runs_apart(logits.device):
-            self._ask()
+        self._first = position + 1
+        self._known = self._asked(tree) if runs_apart(logits.device) else None
+        self._depths = tree.read().depths()
 
-    def _ask(self) -> None:
+    def _asked(self, tree: DraftTree | UnreadTree) -> list[list[int]]:
+        """Choices and whether they are usable, by slot, read together with the tree."""
         usable = torch.isfinite(self._logits.max(dim=-1).values).long()
         choices = usable
         if self._config.greedy:
             choices = self._logits.argmax(dim=-1)
         elif self._config.verify == "coupled":
             noise = self._noise or sampling.target_noise(self._config, self._logits)
-            at = torch.stack([noise(position) for position in range(self._positions[0], max(self._positions) + 1)])
-            levels = torch.tensor(self._positions, device=at.device) - self._positions[0]
+            levels = sent(tree.inputs()[1], self._logits.device)
+            at = torch.stack([noise(self._first + level) for level in range(tree.depth + 1)])
             choices = (sampling.warp(self._logits, self._config).double() + at[levels]).argmax(dim=-1)
-        choices, usable = torch.stack((choices, usable)).tolist()
-        self._known = choices, usable
+        return tree.read_beside(torch.stack((choices, usable)))
 
     def usable(self, slot: int) -> bool:
         """Whether the row can be drawn from."""
@@ -94,7 +94,7 @@ class _Rows:
         """The target's own token there: its argmax, or its keyed draw."""
         if self._known is not None:
             return self._known[0][slot]
-        return sampling.draw(self._logits[slot], self._positions[slot], self._config, self._noise)
+        return sampling.draw(self._logits[slot], self._first + self._depths[slot], self._config, self._noise)
 
 
 def _coupled(tree: DraftTree, rows: _Rows) -> Acceptance:

@@ -122,7 +122,7 @@ def test_rows_looked_at_all_at_once_say_the_same(
             logits[2 + seed % 8, 1] = math.nan
         one_by_one = verify(tree, logits, 9 + seed, config)
         with monkeypatch.context() as patch:
-            patch.setattr(verification, "_runs_apart", lambda device: True)
+            patch.setattr(verification, "runs_apart", lambda device: True)
             assert verify(tree, logits, 9 + seed, config) == one_by_one
         accepted += len(one_by_one.path) - 1
     assert accepted > 10
