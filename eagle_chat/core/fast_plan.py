@@ -117,12 +117,15 @@ def _pass(matrices: list[Matrix], x: Tensor) -> float:
 
 
 def best_dtype(shape: tuple[int, int], num_rows: int, fast: bool) -> torch.dtype:
-    """bfloat16 or float32, whichever this machine is faster with for a weight [N, K] and `num_rows` tokens a forward.
+    """bfloat16 or float32, whichever this machine is faster with for a weight [N, K] and up to `num_rows` tokens a
+    forward: a draft that is chosen by cost has plain steps and small trees too, so single rows count in any case.
     `fast`: in any layout; otherwise by rows, as models without a fast path keep their weights."""
-    count = COUNTS[0] if num_rows == 1 else COUNTS[1]
-
-    def seconds(dtype: torch.dtype) -> float:
-        times = _times(shape, dtype)[count]
-        return min(times.values()) if fast else times["rows"]
-
-    return min((torch.bfloat16, torch.float32), key=seconds)
+    dtypes = (torch.bfloat16, torch.float32)
+    counts = COUNTS[:1] if num_rows == 1 else COUNTS
+    times = {dtype: _times(shape, dtype) for dtype in dtypes}
+    seconds = {
+        dtype: [min(known[count].values()) if fast else known[count]["rows"] for count in counts]
+        for dtype, known in times.items()
+    }
+    best = [min(both) for both in zip(*seconds.values(), strict=True)]
+    return min(dtypes, key=lambda dtype: sum(one / least for one, least in zip(seconds[dtype], best, strict=True)))

@@ -97,3 +97,13 @@ def test_the_best_dtype_is_that_of_the_best_layout(own_memory: list[tuple[int, i
     assert fast_plan.best_dtype((64, 32), 8, fast=True) is torch.bfloat16
     assert fast_plan.best_dtype((64, 32), 8, fast=False) is torch.float32
     assert fast_plan.best_dtype((64, 32), 1, fast=False) is torch.bfloat16
+
+
+def test_single_rows_count_for_the_dtype_of_drafts_too(own_memory: list[tuple[int, int]], monkeypatch: Any) -> None:
+    """Where many rows are a tie, as on a processor that is bound by arithmetic, noise must not decide."""
+    times = {
+        torch.float32: {1: {"rows": 9.0, "panels": 2.0}, 16: {"rows": 9.0, "panels": 3.0}},
+        torch.bfloat16: {1: {"rows": 9.0, "panels": 1.0}, 16: {"rows": 9.0, "panels": 3.1}},
+    }
+    monkeypatch.setattr(fast_plan, "measure", lambda _, dtype: times[dtype])
+    assert fast_plan.best_dtype((64, 32), 8, fast=True) is torch.bfloat16
