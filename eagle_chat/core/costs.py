@@ -128,8 +128,10 @@ class Costs:
             key = _key(self._target, self._head, context)
             table = CostTable.from_json(machine.recall(key))
             if table is None:
+                watch = machine.Watch()
                 table = measure(self._target, self._head, context)
-                machine.remember(key, table.as_json())
+                if watch.undisturbed():
+                    machine.remember(key, table.as_json())
             self._tables[context] = table
         return self._tables[context]
 

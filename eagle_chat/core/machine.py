@@ -1,10 +1,11 @@
-"""What this machine is fast at: measured once, remembered in the cache folder."""
+"""What this machine is fast at: measured once, while nothing else runs, and remembered in the cache folder."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import platform
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,32 @@ import torch
 from eagle_chat.core.config import cache_root
 from eagle_chat.core.errors import EagleChatError
 from eagle_chat.core.files import write_atomic
+
+SWITCHES = 5
+SWITCHES_A_SECOND = 60.0
+"""More often than this, and more than so many times in all, a program is taken off its processor only where others want
+it too: about 20 a second on a quiet machine of two threads, over 200 beside a program that is always busy."""
+
+
+class Watch:
+    """Tells, after something was measured, whether other programs were in the way."""
+
+    def __init__(self) -> None:
+        self._start, self._switches = time.perf_counter(), _switches()
+
+    def undisturbed(self) -> bool:
+        """Whether this program had the processors for itself since the watch began; also where nobody knows."""
+        count, seconds = _switches() - self._switches, time.perf_counter() - self._start
+        return count <= max(SWITCHES, SWITCHES_A_SECOND * seconds)
+
+
+def _switches() -> int:
+    """How often this program was made to wait for others."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
 
 
 def recall(key: str) -> Any:

@@ -48,6 +48,20 @@ def test_a_shape_is_measured_once_per_machine(own_memory: list[tuple[int, int]],
     assert len(own_memory) == 2
 
 
+def test_what_was_measured_beside_other_programs_is_not_remembered(
+    own_memory: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    switches = iter(range(0, 10**6, 1000))
+    monkeypatch.setattr(machine, "_switches", lambda: next(switches))
+    for _ in range(2):
+        assert Planner(2**30).plan((64, 32), torch.float32) == Plan("columns", "packed")
+    assert len(own_memory) == 2
+    monkeypatch.setattr(machine, "_switches", lambda: 7)
+    for _ in range(2):
+        Planner(2**30).plan((64, 32), torch.float32)
+    assert len(own_memory) == 3
+
+
 @pytest.mark.parametrize("damage", ["x", {"1": {"rows": "fast"}}, {"1": {"rows": 1.0}, "16": {"sideways": 1.0}}, None])
 def test_a_damaged_memory_is_measured_again(own_memory: list[tuple[int, int]], damage: object) -> None:
     machine.remember(f"{machine.machine_key()} {'/'.join(LAYOUTS)} 64x32 float32", damage)
