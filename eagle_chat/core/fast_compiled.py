@@ -29,6 +29,8 @@ class CompiledLayers:
         first = layers[0]
         self._sizes = first.hidden_size, first.num_heads, first.num_kv_heads, first.head_dim, first.inner_size
         self._weights = np.zeros((len(layers), len(LAYER)), dtype=np.int64)
+        # Where single rows have another layout, they are left to it.
+        self._least = 1 if all(matrix.one is matrix.many for layer in layers for matrix in layer.matrices) else 2
         self._functions = [compiled.layer(_alike(layer)) for layer in layers]
         for at, layer in enumerate(layers):
             for name, value in _constants(layer).items():
@@ -57,11 +59,13 @@ class CompiledLayers:
         """Hidden states [M, H] through all layers: [layers + 1, M, H], those before each and those after the last.
 
         `inputs` [M, any] is what the first layer's attention reads where that layer has no norm of its own, otherwise
-        `hidden` again. `masks` [1, 1, M, L] by layer. Keys and values are staged in `cache`. None: too many rows, or
-        the cache is not one of theirs yet; nothing was done then.
+        `hidden` again. `masks` [1, 1, M, L] by layer. Keys and values are staged in `cache`. None: too few or too
+        many rows, or the cache is not one of theirs yet; nothing was done then.
         """
         rows, entries = hidden.shape[0], cache.tree_layers[: len(self._layers)]
-        if rows > FOLDED_ROWS or not all(layer.is_initialized and layer.both is not None for layer in entries):
+        if not self._least <= rows <= FOLDED_ROWS or not all(
+            layer.is_initialized and layer.both is not None for layer in entries
+        ):
             return None
         width, num_heads, num_kv_heads, size, inner = self._sizes
         first = entries[0].keys
@@ -114,9 +118,8 @@ class CompiledLayers:
 
 
 def _panels(layer: FastLayer) -> list[Panels]:
-    """The weights of a layer, those that lie in panels for any number of rows."""
-    forms = [matrix.one for matrix in layer.matrices if matrix.one is matrix.many]
-    return [one for one in forms if isinstance(one, Panels)]
+    """The weights of a layer, those that lie in panels for several rows."""
+    return [matrix.many for matrix in layer.matrices if isinstance(matrix.many, Panels)]
 
 
 def _width(one: Panels) -> torch.dtype:

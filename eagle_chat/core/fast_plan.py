@@ -35,6 +35,8 @@ WHOLE = 256
 """Rows of a part are a multiple of this, so that it can have every layout that the whole can."""
 SMALL = 8 * 2**20
 """Bytes of weights below which nothing is measured: they lie in the cache, and every layout will do."""
+KERNELS = 2
+"""Counts the kinds of panels that our own kernels have had."""
 SHARE_OF_MEMORY = 4
 """Second copies are made where all weights are at most this part (a quarter) of the memory that is free."""
 
@@ -58,8 +60,7 @@ class Planner:
 
 
 def _times(shape: tuple[int, int], dtype: torch.dtype) -> Times:
-    known_layouts = "/".join(LAYOUTS)  # what was remembered of fewer is of no use
-    name = f"{machine.machine_key()} {known_layouts} 2 {shape[0]}x{shape[1]} {str(dtype).removeprefix('torch.')}"
+    name = _key(shape, dtype)
     known = _parsed(machine.recall(name))
     if known is None:
         watch = machine.Watch()
@@ -67,6 +68,12 @@ def _times(shape: tuple[int, int], dtype: torch.dtype) -> Times:
         if watch.undisturbed():
             machine.remember(name, {str(count): dict(times) for count, times in known.items()})
     return known
+
+
+def _key(shape: tuple[int, int], dtype: torch.dtype) -> str:
+    """What was measured of fewer layouts, or of other kernels, is of no use."""
+    layouts_now = f"{'/'.join(LAYOUTS)} {KERNELS}"
+    return f"{machine.machine_key()} {layouts_now} {shape[0]}x{shape[1]} {str(dtype).removeprefix('torch.')}"
 
 
 def _parsed(value: object) -> Times | None:

@@ -108,6 +108,23 @@ def test_compiled_layers_compute_the_same(architecture: str, monkeypatch: pytest
         assert sum(states is not None for states in calls) == 6  # the prefill is left to torch
 
 
+def test_trees_are_compiled_where_single_rows_have_another_layout(monkeypatch: pytest.MonkeyPatch) -> None:
+    if kernels() is None:
+        pytest.skip("no kernels for this processor")
+    general = Target(model_of("llama", **WHOLE), "general", fast=False)
+    fast = fast_target_of("llama", monkeypatch, Plan("columns", "panels"), **WHOLE)
+    path = fast._fast_path()
+    assert path is not None
+    assert path._compiled is not None
+    run, calls = path._compiled.run, []
+    monkeypatch.setattr(path._compiled, "run", lambda *inputs: calls.append(run(*inputs)) or calls[-1])
+    for count in (1, 2, 8):
+        expected, found = (run_tree(target, tiny.prompts(1, 30)[0], count, (0, 8)) for target in (general, fast))
+        same_within_rounding(found.logits, expected.logits)
+        same_within_rounding(found.features, expected.features)
+    assert [states is not None for states in calls] == [False, False, False, True, False, True]  # every other: prefill
+
+
 @pytest.mark.parametrize("machine", [Machine(16, 32), Machine(8, 16), Machine(4, 32)], ids=lambda one: f"{one.lanes}")
 def test_compiled_layers_of_every_processor(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Vectors of other lengths than this processor's are split or joined by LLVM, so their code can be run here too."""

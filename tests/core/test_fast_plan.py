@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from eagle_chat.core import fast_plan, machine
-from eagle_chat.core.fast_linear import LAYOUTS, Matrix, Plan, choose, layouts
+from eagle_chat.core.fast_linear import Matrix, Plan, choose, layouts
 from eagle_chat.core.fast_plan import Planner
 
 SPLIT = {1: {"rows": 3.0, "columns": 2.0, "packed": 4.0}, 16: {"rows": 9.0, "columns": 9.0, "packed": 6.0}}
@@ -64,7 +64,7 @@ def test_what_was_measured_beside_other_programs_is_not_remembered(
 
 @pytest.mark.parametrize("damage", ["x", {"1": {"rows": "fast"}}, {"1": {"rows": 1.0}, "16": {"sideways": 1.0}}, None])
 def test_a_damaged_memory_is_measured_again(own_memory: list[tuple[int, int]], damage: object) -> None:
-    machine.remember(f"{machine.machine_key()} {'/'.join(LAYOUTS)} 64x32 float32", damage)
+    machine.remember(fast_plan._key((64, 32), torch.float32), damage)
     assert Planner(2**30).plan((64, 32), torch.float32) == Plan("columns", "packed")
     assert own_memory == [(64, 32)]
 
