@@ -7,6 +7,7 @@ or inside a draft tree.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from enum import IntEnum
 
@@ -95,7 +96,14 @@ def warp(logits: Tensor, config: SamplingConfig) -> Tensor:
 
 def is_usable(row: Tensor) -> bool:
     """Whether logits [V] can be drawn from: no NaN, no +inf, not all -inf. (A maximum passes NaN on.)"""
-    return bool(torch.isfinite(row.max()))
+    return math.isfinite(float(row[best(row)]))
+
+
+def best(row: Tensor) -> int:
+    """The first place of the largest of [V]; of a NaN where there is one."""
+    if row.device.type == "cpu" and row.dtype is torch.float32:
+        return int(row.numpy().argmax())  # a tenth of the time that torch takes
+    return int(row.argmax())
 
 
 def draw(row: Tensor, position: int, config: SamplingConfig, noise: Noise | None = None) -> int:
@@ -104,7 +112,7 @@ def draw(row: Tensor, position: int, config: SamplingConfig, noise: Noise | None
     `noise` may give the noise [V] of a position where it was computed before.
     """
     if config.greedy:
-        return int(row.argmax())
+        return best(row)
     noise = noise or target_noise(config, row)
     return int((warp(row, config).double() + noise(position)).argmax())
 
