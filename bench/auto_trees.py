@@ -25,7 +25,8 @@ from torch import Tensor
 from eagle_chat import SamplingConfig, TreeConfig, load_engine
 from eagle_chat.bench.prompts import read_questions, select
 from eagle_chat.core.config import AUTO_NODES
-from eagle_chat.core.costs import CostTable, measure
+from eagle_chat.core.cost_measuring import measure
+from eagle_chat.core.costs import CostTable
 from eagle_chat.core.engine import Engine
 from eagle_chat.core.events import Committed
 from eagle_chat.core.heads.base import DraftHead

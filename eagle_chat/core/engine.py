@@ -17,7 +17,8 @@ from torch import Tensor
 from eagle_chat.core import captured, masks, sampling, trace
 from eagle_chat.core.chat import Chat, Message
 from eagle_chat.core.config import SamplingConfig, TreeConfig
-from eagle_chat.core.costs import Costs, CostsOf, CostTable
+from eagle_chat.core.cost_measuring import Costs
+from eagle_chat.core.costs import CostsOf, CostTable
 from eagle_chat.core.drafting import NoDraft
 from eagle_chat.core.errors import UserError
 from eagle_chat.core.events import Committed, Event, Finished, FinishReason, Started

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from eagle_chat.core import costs as module
-from eagle_chat.core.costs import CONTEXTS, SIZES, Costs, CostTable, context_class, measure
+from eagle_chat.core import cost_measuring as module
+from eagle_chat.core.cost_measuring import CONTEXTS, SIZES, Costs, context_class, measure
+from eagle_chat.core.costs import CostTable
 from tests.tiny import make_head, make_target
 
 TARGET = make_target()
@@ -69,6 +70,13 @@ def test_what_is_measured() -> None:
     ticks = itertools.count()
     table = measure(TARGET, HEAD, 20, clock=lambda: float(next(ticks)))
     assert table == CostTable(dict.fromkeys(SIZES, 1.0), 1.0, dict.fromkeys(module.ROWS, 1.0))
+
+
+def test_a_head_with_a_small_vocabulary_is_measured_too() -> None:
+    head = make_head("eagle3", TARGET, draft_vocab=3)
+    table = measure(TARGET, head, 20)
+    assert set(table.level) == set(module.ROWS)
+    assert min(table.level.values()) > 0
 
 
 def test_trees_that_cannot_pay_are_not_measured() -> None:
