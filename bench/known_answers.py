@@ -32,6 +32,8 @@ TREES = {
     "N=16, depth 4, top_k 4": TreeConfig("dynamic", depth=4, top_k=4, total_tokens=16),
     "N=24, depth 5, top_k 6": TreeConfig("dynamic", depth=5, top_k=6, total_tokens=24),
     "N=60, depth 6, top_k 10": TreeConfig("dynamic", depth=6, top_k=10, total_tokens=60),
+    "N=60, depth 8, top_k 10": TreeConfig("dynamic", depth=8, top_k=10, total_tokens=60),
+    "N=60, depth 12, top_k 8": TreeConfig("dynamic", depth=12, top_k=8, total_tokens=60),
 }
 
 
