@@ -130,7 +130,7 @@ class UnreadTree:
         """Integers [n, N] as lists, and the tree, read at the same time."""
         count = self._packed.shape[0]
         # float64 holds every token id exactly.
-        found = torch.cat((self._packed, numbers.flatten().double())).tolist()
+        found = torch.cat((self._packed, numbers.flatten().to(self._packed))).tolist()
         self._tree = self._finish(found[:count])
         width = numbers.shape[1]
         return [[int(value) for value in found[at : at + width]] for at in range(count, len(found), width)]
