@@ -49,14 +49,13 @@ class Costs:
         assert self._head is not None, "without a head there is no draft to measure"
         context = context_class(num_tokens)
         if context not in self._tables:
-            key = _key(self._target, self._head, context)
-            table = CostTable.from_json(machine.recall(key))
-            if table is None:
-                watch = machine.Watch()
-                table = measure(self._target, self._head, context)
-                if watch.undisturbed():
-                    machine.remember(key, table.as_json())
-            self._tables[context] = table
+            target, head = self._target, self._head
+            self._tables[context] = machine.once(
+                _key(target, head, context),
+                CostTable.from_json,
+                lambda: measure(target, head, context),
+                CostTable.as_json,
+            )
         return self._tables[context]
 
 

@@ -23,10 +23,11 @@ from eagle_chat.core.fast_linear import (
 )
 
 REPEATS = 3
-CHANCES = 2
 HOPELESS = 4.0
 """A layout whose first product takes this many times the best one's is not measured further: without instructions for
 bfloat16, one by columns takes seconds."""
+CHANCES = 2
+"""Further first products of a layout that looks hopeless."""
 WORKING_SET = 48 * 2**20
 """Bytes that are gone through for each figure: more than a cache holds, because a model's weights are not cached."""
 TYPICAL = 0.03
@@ -60,14 +61,10 @@ class Planner:
 
 
 def _times(shape: tuple[int, int], dtype: torch.dtype) -> Times:
-    name = _key(shape, dtype)
-    known = _parsed(machine.recall(name))
-    if known is None:
-        watch = machine.Watch()
-        known = measure(shape, dtype)
-        if watch.undisturbed():
-            machine.remember(name, {str(count): dict(times) for count, times in known.items()})
-    return known
+    def as_json(times: Times) -> dict[str, dict[Layout, float]]:
+        return {str(count): dict(by_layout) for count, by_layout in times.items()}
+
+    return machine.once(_key(shape, dtype), _parsed, lambda: measure(shape, dtype), as_json)
 
 
 def _key(shape: tuple[int, int], dtype: torch.dtype) -> str:

@@ -67,25 +67,32 @@ def weights(builder: Any, machine: Machine, panel: Any, at: Any) -> Iterator[Any
     built when it is asked for, so that few registers hold weights at a time."""
     count = 4 * machine.lanes
     kind = ir.VectorType(BYTE, count)
-    start = builder.add(number(HEADER), builder.mul(at, number(group_bytes(machine))))
-    low = [
-        builder.load(at_offset(builder, panel, BYTE, start, number(part * count)), typ=kind, align=1)
-        for part in range(3)
-    ]
+    group = _group(builder, machine, panel, at)
+    low = [builder.load(at_offset(builder, group, BYTE, number(part * count)), typ=kind, align=1) for part in range(3)]
     halves = low.pop()
-    four, high = ir.Constant(kind, [4] * count), ir.Constant(kind, [SIGN | HIGH] * count)
-    turned = builder.or_(builder.shl(halves, four), builder.lshr(halves, four))
+    high = ir.Constant(kind, [SIGN | HIGH] * count)
     place = at_offset(builder, panel, INT, number(3))
     base = broadcast(
         builder, builder.trunc(builder.load(place, typ=INT, align=4), SHORT), ir.VectorType(SHORT, count // 2)
     )
     zero = ir.Constant(base.type, [0] * base.type.count)
-    for first, second in zip(low, (halves, turned), strict=True):
+    for first, second in zip(low, (halves, _turned(builder, halves)), strict=True):
         for codes in _interleaved(builder, first, builder.and_(second, high), base.type):
             is_weight = builder.icmp_unsigned("!=", codes, zero)
             words = builder.select(is_weight, builder.add(codes, base), zero)
             # A bfloat16 is the upper half of a float32.
             yield from _interleaved(builder, zero, words, ir.VectorType(FLOAT, machine.lanes))
+
+
+def _group(builder: Any, machine: Machine, panel: Any, at: Any) -> Any:
+    """Where group `at` of a panel begins; the one behind the last is where the exceptions do."""
+    return at_offset(builder, panel, BYTE, number(HEADER), builder.mul(at, number(group_bytes(machine))))
+
+
+def _turned(builder: Any, values: Any) -> Any:
+    """Bytes with their halves exchanged."""
+    four = ir.Constant(values.type, [4] * values.type.count)
+    return builder.or_(builder.shl(values, four), builder.lshr(values, four))
 
 
 def _interleaved(builder: Any, first: Any, second: Any, kind: Any) -> list[Any]:
@@ -115,10 +122,9 @@ def add_exceptions(made: Any, machine: Machine) -> None:
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     count = builder.zext(builder.load(at_offset(builder, panel, INT, number(2)), typ=INT, align=4), LONG)
     with builder.if_then(builder.icmp_unsigned(">", count, number(0)), likely=False):
-        groups = builder.udiv(depth, number(steps(machine)))
-        start = builder.add(number(HEADER), builder.mul(groups, number(group_bytes(machine))))
+        entries = _group(builder, machine, panel, builder.udiv(depth, number(steps(machine))))
         loop = Loop(builder, number(0), count)
-        entry = at_offset(builder, panel, BYTE, start, builder.mul(loop.at, number(EXCEPTION)))
+        entry = at_offset(builder, entries, BYTE, builder.mul(loop.at, number(EXCEPTION)))
         column, output = (
             builder.zext(builder.load(at_offset(builder, entry, INT, number(at)), typ=INT, align=4), LONG)
             for at in range(2)
@@ -165,11 +171,19 @@ def add_packing(made: Any, machine: Machine) -> None:
     builder.store(stride, panel, align=8)
     for place, value in ((2, ir.Constant(INT, 0)), (3, builder.zext(single, INT)), (4, builder.trunc(groups, INT))):
         builder.store(value, at_offset(builder, panel, INT, number(place)), align=4)
-    entries = at_offset(builder, panel, BYTE, number(HEADER), builder.mul(groups, number(group_bytes(machine))))
+    entries = _group(builder, machine, panel, groups)
+    any_left = declared(made, f"llvm.vector.reduce.or.v{count}i16", ir.FunctionType(SHORT, [kind]))
+    bytes_kind = ir.VectorType(BYTE, count)
+    order = [
+        vector * machine.lanes + 4 * lane + one
+        for lane in range(machine.lanes // 4)
+        for vector in range(4)
+        for one in range(4)
+    ]
 
     each = Loop(builder, number(0), groups)
     high = []
-    group = at_offset(builder, panel, BYTE, number(HEADER), builder.mul(each.at, number(group_bytes(machine))))
+    group = _group(builder, machine, panel, each.at)
     for half in range(2):
         at = builder.add(builder.mul(each.at, number(2)), number(half))
         weights = half_at(at)
@@ -177,27 +191,19 @@ def add_packing(made: Any, machine: Machine) -> None:
         low = builder.icmp_signed("<", builder.and_(weights, magnitude), base)
         misfit = builder.or_(low, builder.icmp_unsigned("==", codes, zero))
         codes = builder.select(misfit, zero, codes)
-        order = [
-            vector * machine.lanes + 4 * lane + one
-            for lane in range(machine.lanes // 4)
-            for vector in range(4)
-            for one in range(4)
-        ]
         codes = builder.shuffle_vector(codes, zero, ir.Constant(ir.VectorType(INT, count), order))
-        bytes_kind = ir.VectorType(BYTE, count)
         builder.store(builder.trunc(codes, bytes_kind), at_offset(builder, group, BYTE, number(half * count)), align=1)
         upper = builder.trunc(builder.lshr(codes, ir.Constant(kind, [8] * count)), bytes_kind)
         high.append(builder.and_(upper, ir.Constant(bytes_kind, [SIGN | HIGH] * count)))
         left = builder.select(misfit, weights, zero)
-        any_left = declared(made, f"llvm.vector.reduce.or.v{count}i16", ir.FunctionType(SHORT, [kind]))
         with builder.if_then(
             builder.icmp_unsigned("!=", builder.call(any_left, [left]), ir.Constant(SHORT, 0)), likely=False
         ):
             builder.store(left, kept)
             _append_exceptions(builder, machine, kept, builder.mul(at, number(count)), panel, entries, room)
-    four = ir.Constant(high[0].type, [4] * count)
-    turned = builder.or_(builder.shl(high[1], four), builder.lshr(high[1], four))
-    builder.store(builder.or_(high[0], turned), at_offset(builder, group, BYTE, number(2 * count)), align=1)
+    builder.store(
+        builder.or_(high[0], _turned(builder, high[1])), at_offset(builder, group, BYTE, number(2 * count)), align=1
+    )
     each.close([])
     outer.close([])
     builder.ret_void()

@@ -6,8 +6,9 @@ import contextlib
 import json
 import platform
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -15,26 +16,29 @@ from eagle_chat.core.config import cache_root
 from eagle_chat.core.errors import EagleChatError
 from eagle_chat.core.files import write_atomic
 
+T = TypeVar("T")
+
 SWITCHES = 5
 SWITCHES_A_SECOND = 60.0
 """More often than this, and more than so many times in all, a program is taken off its processor only where others want
 it too: about 20 a second on a quiet machine of two threads, over 200 beside a program that is always busy."""
 
 
-class Watch:
-    """Tells, after something was measured, whether other programs were in the way."""
-
-    def __init__(self) -> None:
-        self._start, self._switches = time.perf_counter(), _switches()
-
-    def undisturbed(self) -> bool:
-        """Whether this program had the processors for itself since the watch began; also where nobody knows."""
-        count, seconds = _switches() - self._switches, time.perf_counter() - self._start
-        return count <= max(SWITCHES, SWITCHES_A_SECOND * seconds)
+def once(key: str, parse: Callable[[Any], T | None], measure: Callable[[], T], as_json: Callable[[T], Any]) -> T:
+    """What was remembered under `key`, else what `measure` gives, which is remembered if no other program was in the
+    way. `parse` makes it of what `as_json` made, or None where that is damaged."""
+    known = parse(recall(key))
+    if known is not None:
+        return known
+    start, before = time.perf_counter(), _switches()
+    found = measure()
+    if _switches() - before <= max(SWITCHES, SWITCHES_A_SECOND * (time.perf_counter() - start)):
+        remember(key, as_json(found))
+    return found
 
 
 def _switches() -> int:
-    """How often this program was made to wait for others."""
+    """How often this program was made to wait for others; 0 where nobody knows."""
     try:
         import resource
     except ImportError:  # Windows
