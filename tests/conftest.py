@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+from eagle_chat.core import machine
 from eagle_chat.core.embedded import ensure_embedded
 
 # Tiny matrices: a second thread costs more in waiting than it gives.
@@ -16,6 +17,12 @@ torch.set_num_threads(1)
 # How long an example takes says more about a busy machine than about the code.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
+
+
+@pytest.fixture(autouse=True)
+def quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test measures is remembered: it must not depend on who else uses the processor just then."""
+    monkeypatch.setattr(machine, "_switches", lambda: 0)
 
 
 @pytest.fixture(scope="session")
