@@ -23,7 +23,7 @@ from eagle_chat.core import masks
 from eagle_chat.core.cache import TreeCache
 from eagle_chat.core.engine import Engine
 from eagle_chat.core.events import Committed
-from eagle_chat.core.fast_layers import FastLayer, Norm, Rotation, attend, folded_mask, gated
+from eagle_chat.core.fast_layers import FastLayer, Norm, attend, folded_mask, gated
 from eagle_chat.core.fast_target import FastTarget
 from eagle_chat.core.target import Target
 
@@ -101,7 +101,7 @@ def small_parts(target: Target, fast: FastTarget, cache: TreeCache, rows: int) -
     heads, kv_heads, size = layer.num_heads, layer.num_kv_heads, layer.head_dim
     hidden = torch.randn(rows, target.hidden_size)
     qkv = torch.randn(rows, heads + 2 * kv_heads, size)
-    rotation = Rotation.of(fast._rotary, hidden, torch.arange(rows))  # noqa: SLF001
+    rotation = fast.rope.at(torch.arange(rows))
     among, positions = masks.causal_matrix(rows), torch.arange(rows) + cache.length
     mask = target._mask(among, positions, cache.length, torch.float32)  # noqa: SLF001
     folded = folded_mask(mask, layer.group)  # type: ignore[arg-type]

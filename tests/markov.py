@@ -14,6 +14,7 @@ from eagle_chat.core.children import SampledChildren
 from eagle_chat.core.config import SamplingConfig
 from eagle_chat.core.drafting import StaticTree
 from eagle_chat.core.growth import DraftInput
+from eagle_chat.core.heads.drafter import Drafter
 from eagle_chat.core.tree import DraftTree
 from eagle_chat.core.verification import Acceptance, verify
 
@@ -54,6 +55,7 @@ class MarkovHead:
     """A head whose prediction depends on the newest token alone. It can draft six of the eight tokens."""
 
     draft_ids = torch.tensor([6, 0, 3, 1, 2, 5])
+    device = draft_ids.device
 
     def __init__(self) -> None:
         generator = torch.Generator().manual_seed(2)
@@ -62,6 +64,9 @@ class MarkovHead:
     def __call__(self, tokens: Tensor, hidden: Tensor, positions: Tensor, seen: Any, cache: TreeCache) -> Tensor:
         cache.stage(tokens.shape[0])
         return tokens[:, None]
+
+    def drafter(self) -> Drafter:
+        return Drafter(self)
 
     def logits(self, hidden: Tensor) -> Tensor:
         return self.table[hidden[:, 0]]

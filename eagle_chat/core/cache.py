@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
@@ -112,6 +114,7 @@ class TreeCache(Cache):
         # Keys and values of all layers of one shape lie in one tensor [count, 1, heads, capacity, dim], so that a
         # commit moves rows once and not once a layer. With the number of its entries given out.
         self._slabs: dict[tuple[object, ...], tuple[Tensor, int]] = {}
+        self._addresses: npt.NDArray[np.int64] | None = None
         self.tree_layers = [TreeCacheLayer(self) for _ in range(num_layers)]
         super().__init__(layers=list(self.tree_layers))
         self.reserve(capacity)
@@ -131,7 +134,7 @@ class TreeCache(Cache):
 
     def _move(self, rows: Tensor | None) -> None:
         self._moving = True
-        self._slabs, self.steps, self.slots = {}, {}, None
+        self._slabs, self.steps, self.slots, self._addresses = {}, {}, None, None
         for layer in self.tree_layers:
             layer.move(self.filled, rows)
         self._moving = False
@@ -140,6 +143,7 @@ class TreeCache(Cache):
         """Forget everything if growing was interrupted half-way: the layers' buffers no longer agree then."""
         if self._moving:
             self.length, self.filled, self.capacity, self._slabs, self.steps = 0, 0, 0, {}, {}
+            self._addresses = None
             for layer in self.tree_layers:
                 layer.is_initialized = False
             self._moving = False
@@ -154,6 +158,16 @@ class TreeCache(Cache):
         slab, used = self._slabs[kind]
         self._slabs[kind] = (slab, used + 1)
         return slab[used]
+
+    def addresses(self) -> npt.NDArray[np.int64] | None:
+        """Where keys and values of each layer begin, [layers, 2]; None unless all have buffers, alike for both, of one
+        conversation in float32 on the CPU."""
+        if self._addresses is None:
+            kinds = {(batch, dtype, device.type) for batch, _, _, dtype, device in self._slabs}
+            buffers = [layer.both for layer in self.tree_layers if layer.is_initialized and layer.both is not None]
+            if kinds == {(1, torch.float32, "cpu")} and len(buffers) == len(self.tree_layers):
+                self._addresses = np.array([[both[0].data_ptr(), both[1].data_ptr()] for both in buffers])
+        return self._addresses
 
     def show_positions(self, positions: Tensor) -> None:
         """Before a forward of M tokens at `positions` [M], for models that take the positions of some queries to be

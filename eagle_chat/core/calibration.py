@@ -31,6 +31,7 @@ class Calibration:
     def __init__(self) -> None:
         self._hits = [PRIOR] * CLASSES
         self._predicted = [PRIOR] * CLASSES
+        self._logs: list[float] = []
         self._factors: Tensor | None = None
         self._judged = [PRIOR] * len(BY_RANK)
         self._chosen = [PRIOR * share for share in BY_RANK]
@@ -38,10 +39,20 @@ class Calibration:
     def adjust(self, chances: Tensor) -> Tensor:
         """Log-chances after recalibration, same shape; never above 0, so that no child outweighs its parent."""
         if self._factors is None or self._factors.device != chances.device:
-            ratios = [math.log(hit / predicted) for hit, predicted in zip(self._hits, self._predicted, strict=True)]
-            self._factors = sent(torch.tensor(ratios), chances.device)
+            self._factors = sent(torch.tensor(self._ratios()), chances.device)
         classes = (chances * (-1.0 / WIDTH)).clamp_(0, CLASSES - 1).long()
         return (chances + self._factors[classes]).clamp_(max=0.0)
+
+    def adjusted(self, chances: list[float]) -> list[float]:
+        """`adjust` for a list."""
+        ratios = self._ratios()
+        return [min(chance + ratios[_class(chance)], 0.0) for chance in chances]
+
+    def _ratios(self) -> list[float]:
+        """By class, the log of hits over predicted hits."""
+        if not self._logs:
+            self._logs = [math.log(hit / predicted) for hit, predicted in zip(self._hits, self._predicted, strict=True)]
+        return self._logs
 
     def by_rank(self, count: int) -> list[float]:
         """How often the first `count` children of a node were chosen, each."""
@@ -57,10 +68,14 @@ class Calibration:
         for token, parent, chance, rank in zip(drawn.tokens, drawn.parents, drawn.chances, drawn.ranks, strict=True):
             choice = acceptance.choices.get(slots[parent])
             if choice is not None:
-                kind = min(int(-chance / WIDTH), CLASSES - 1)
+                kind = _class(chance)
                 self._hits[kind] += token == choice
                 self._predicted[kind] += math.exp(chance)
                 if rank < len(BY_RANK):
                     self._judged[rank] += 1.0
                     self._chosen[rank] += token == choice
-        self._factors = None
+        self._factors, self._logs = None, []
+
+
+def _class(chance: float) -> int:
+    return min(max(int(chance * (-1.0 / WIDTH)), 0), CLASSES - 1)

@@ -11,7 +11,6 @@ its children are independent of what they are judged by. It draws from other str
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -23,8 +22,6 @@ from eagle_chat.core.config import SamplingConfig
 from eagle_chat.core.noise import TargetNoise
 from eagle_chat.core.sampling import Stream
 
-IMPOSSIBLE = -1e6
-"""Stands for log 0 in values, which are added up and sorted and so must be finite."""
 CHANCE = (-0.15, 0.69, 0.14)
 LEAST_LOG_Q = -6.0
 """First guess of a child's chance under shared noise, before recalibration: its logarithm is linear in the log-softmax
@@ -36,18 +33,20 @@ less certain one, because p may differ there by more). Fitted to 12,484 draws at
 class Children:
     """The children of R nodes in the order of their ranks, each tensor [R, count]. `ids`: draft ids. `log_q`: the
     head's log-probability. `chances`: log of the chance, as the head sees it, that the target chooses this child.
-    `values`: that chance after recalibration, what the node is worth to the tree. `law` [R, Vd]: the
-    log-probabilities from which the children were sampled, where they were."""
+    `law` [R, Vd]: the log-probabilities from which the children were sampled, where they were."""
 
     ids: Tensor
     log_q: Tensor
     chances: Tensor
-    values: Tensor
     law: Tensor | None = None
 
 
 class ChildRule(Protocol):
-    """How a draft chooses children."""
+    """How a draft chooses children. `calibration`: by which their chances are corrected."""
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """None where they are taken as they are."""
 
     def choose(self, logits: Tensor, count: int, position: int, draft_ids: Tensor | None) -> Children:
         """`count` children for each row of the head's logits [R, Vd]; they stand at absolute `position`."""
@@ -61,9 +60,8 @@ class BestChildren:
 
     def choose(self, logits: Tensor, count: int, position: int, draft_ids: Tensor | None) -> Children:
         """See `ChildRule.choose`."""
-        best, ids = fast_select.top_k(logits.log_softmax(dim=-1), count)
-        log_q = _usable(best, logits.shape[-1])
-        return Children(ids, log_q, log_q, _recalibrated(log_q, self.calibration))
+        ids, log_q = fast_select.best(logits, count)
+        return Children(ids, log_q, log_q)
 
 
 @dataclass(frozen=True)
@@ -72,14 +70,15 @@ class SampledChildren:
 
     temperature: float
     seed: int
+    calibration: None = None
 
     def choose(self, logits: Tensor, count: int, position: int, draft_ids: Tensor | None) -> Children:
         """See `ChildRule.choose`. The Gumbel top-k trick samples in order (Kool, van Hoof, Welling 2019)."""
-        law = _usable((logits / self.temperature).log_softmax(dim=-1), logits.shape[-1])
+        law = fast_select.usable((logits / self.temperature).log_softmax(dim=-1), logits.shape[-1])
         noise = sampling.gumbel(self.seed, Stream.DRAFT, position, law.numel(), law.device)
         order = (law + noise.view(law.shape)).topk(count, dim=-1).indices
         log_q = law.gather(-1, order)
-        return Children(order, log_q, log_q, log_q, law)
+        return Children(order, log_q, log_q, law)
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ class SharedNoise:
 
     def choose(self, logits: Tensor, count: int, position: int, draft_ids: Tensor | None) -> Children:
         """See `ChildRule.choose`. For the chances see `CHANCE`."""
-        law = _usable(sampling.warp(logits, self.config).log_softmax(dim=-1), logits.shape[-1])
+        law = fast_select.usable(sampling.warp(logits, self.config).log_softmax(dim=-1), logits.shape[-1])
         noise = self.noise(position)
         scores = law + (noise[: law.shape[-1]] if draft_ids is None else noise[draft_ids]).to(law.dtype)
         best = scores.topk(count, dim=-1)
@@ -103,13 +102,4 @@ class SharedNoise:
         share = best.values - scores.logsumexp(dim=-1, keepdim=True)
         start, by_share, by_q = CHANCE
         chances = start + by_share * share + by_q * log_q.clamp(min=LEAST_LOG_Q)
-        return Children(best.indices, log_q, chances, _recalibrated(chances, self.calibration))
-
-
-def _usable(log_probs: Tensor, size: int) -> Tensor:
-    """Without NaN, which cannot be ranked. Any law may stand in: the target decides what is accepted."""
-    return log_probs.clamp_(max=0.0).nan_to_num_(nan=-math.log(size), neginf=IMPOSSIBLE)
-
-
-def _recalibrated(chances: Tensor, calibration: Calibration | None) -> Tensor:
-    return chances if calibration is None else calibration.adjust(chances)
+        return Children(best.indices, log_q, chances)

@@ -13,6 +13,7 @@ import torch
 from eagle_chat.core import machine, masks
 from eagle_chat.core.children import BestChildren
 from eagle_chat.core.costs import CostTable
+from eagle_chat.core.drafting import grow
 from eagle_chat.core.growth import DraftInput, Growth
 from eagle_chat.core.heads.base import DraftHead
 from eagle_chat.core.target import Target
@@ -170,4 +171,4 @@ class _Bench:
         seen = masks.causal_matrix(FED).to(head.device)
         hidden = head(tokens, head.fuse(self.features), positions, seen, cache)
         cache.truncate(self.context)
-        return Growth(head, DraftInput(hidden[-1:], 0, self.context, cache, room=2), BestChildren())
+        return grow(head, DraftInput(hidden[-1:], 0, self.context, cache, room=2), BestChildren())

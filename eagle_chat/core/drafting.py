@@ -6,8 +6,17 @@ from dataclasses import dataclass, field
 
 from eagle_chat.core.children import BestChildren, ChildRule, SampledChildren
 from eagle_chat.core.growth import DraftInput, Growth
+from eagle_chat.core.growth_lists import GrowthInLists
+from eagle_chat.core.growth_tensors import GrowthInTensors
 from eagle_chat.core.heads.base import DraftHead
+from eagle_chat.core.transfer import runs_apart
 from eagle_chat.core.tree import DraftTree, StaticLevel, UnreadTree, static_levels
+
+
+def grow(head: DraftHead, start: DraftInput, rule: ChildRule) -> Growth:
+    """A draft that begins: where the device runs beside the host, it stays there."""
+    apart = runs_apart(start.hidden.device)
+    return GrowthInTensors(head, start, rule) if apart else GrowthInLists(head, start, rule)
 
 
 @dataclass(frozen=True)
@@ -48,7 +57,7 @@ class StaticTree:
 
     def draft(self, head: DraftHead, start: DraftInput, rule: ChildRule | None = None) -> DraftTree | UnreadTree:
         """Every node of the fixed tree, cut to the room left."""
-        growth = Growth(head, start, rule or BestChildren())
+        growth = grow(head, start, rule or BestChildren())
         levels = self.levels[: start.room]
         for index, level in enumerate(levels):
             if index > 0:
@@ -80,7 +89,7 @@ class DynamicTree:
     def draft(self, head: DraftHead, start: DraftInput, rule: ChildRule | None = None) -> DraftTree | UnreadTree:
         """Expand `depth` levels (fewer where the room ends), rerank, keep the best `total_tokens - 1`."""
         # What was ranked and cut is a choice, even where the children were asked to be sampled.
-        growth = Growth(head, start, BestChildren() if rule is None or isinstance(rule, SampledChildren) else rule)
+        growth = grow(head, start, BestChildren() if rule is None or isinstance(rule, SampledChildren) else rule)
         depth = min(self.depth, start.room)
         for level in range(depth):
             if level > 0:

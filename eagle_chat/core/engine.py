@@ -299,10 +299,15 @@ class _Run:
         if count == 0:  # a prefill of one token: the token after it is not known yet
             return state.pending[:0]
         state.head_cache.reserve(at + count + self.policy.max_staged)
-        next_tokens = sent(torch.tensor(state.tokens[at + 1 : at + 1 + count]), self.head.device)
-        positions = torch.arange(at, at + count, device=self.head.device)
-        among_new = sent(masks.causal_matrix(count), self.head.device) if count > 1 else None
-        hidden = self.head(next_tokens, self.head.fuse(state.pending[:count]), positions, among_new, state.head_cache)
+        drafter = self.head.drafter()
+        hidden = drafter.run(
+            state.tokens[at + 1 : at + 1 + count],
+            drafter.fuse(state.pending[:count]),
+            None,
+            list(range(at, at + count)),
+            masks.causal_matrix(count) if count > 1 else None,
+            state.head_cache,
+        )
         state.head_cache.commit(list(range(count)))
         state.pending = state.pending[count:]
         last: Tensor = hidden[-1:]

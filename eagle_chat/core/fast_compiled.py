@@ -1,4 +1,4 @@
-"""Decoder layers run by `kernels` from end to end: one call a layer, for the rows of a draft tree or a plain step.
+"""Decoder layers run by `kernels` from end to end: one call for all, for the rows of a draft tree or a plain step.
 
 The layers as `fast_layers` runs them make fifteen calls into torch each. On a processor whose plain step takes 20 ms
 those calls are a third of it.
@@ -6,34 +6,39 @@ those calls are a third of it.
 
 from __future__ import annotations
 
+import itertools
+import threading
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from eagle_chat.core.cache import TreeCache
+from eagle_chat.core.cache import GROWTH_STEP, TreeCache
 from eagle_chat.core.fast_layers import FOLDED_ROWS, FastLayer, Rotation
 from eagle_chat.core.fast_linear import Panels
-from eagle_chat.core.kernel_machine import LAYER, UNROLLED
-from eagle_chat.core.kernels import Kernels, kernels
+from eagle_chat.core.kernel_machine import CALL, LAYER, UNROLLED
+from eagle_chat.core.kernels import DTYPES, Kernels, kernels
 
 PLACE = {name: at for at, name in enumerate(LAYER)}
+BUFFERS = slice(PLACE["keys"], PLACE["values"] + 1)
 
 
 class CompiledLayers:
     """A model's or head's decoder layers, ready to be called."""
 
     def __init__(self, compiled: Kernels, layers: Sequence[FastLayer]) -> None:
-        self._kernels, self._layers = compiled, layers  # which own the weights that are pointed to
+        self.kernels, self._layers = compiled, layers  # which own the weights that are pointed to
         first = layers[0]
         self._sizes = first.hidden_size, first.num_heads, first.num_kv_heads, first.head_dim, first.inner_size
+        self._local = threading.local()
         self._weights = np.zeros((len(layers), len(LAYER)), dtype=np.int64)
         # Where single rows have another layout, they are left to it.
         self._least = 1 if all(matrix.one is matrix.many for layer in layers for matrix in layer.matrices) else 2
-        self._functions = [compiled.layer(_alike(layer)) for layer in layers]
+        forms = list(DTYPES)
         for at, layer in enumerate(layers):
-            for name, value in _constants(layer).items():
+            for name, value in ({"form": forms.index(_alike(layer))} | _constants(layer)).items():
                 self._weights[at, PLACE[name]] = value
 
     @classmethod
@@ -62,59 +67,58 @@ class CompiledLayers:
         `hidden` again. `masks` [1, 1, M, L] by layer. Keys and values are staged in `cache`. None: too few or too
         many rows, or the cache is not one of theirs yet; nothing was done then.
         """
-        rows, entries = hidden.shape[0], cache.tree_layers[: len(self._layers)]
-        if not self._least <= rows <= FOLDED_ROWS or not all(
-            layer.is_initialized and layer.both is not None for layer in entries
-        ):
+        rows, buffers = hidden.shape[0], cache.addresses()
+        if buffers is None or not self._least <= rows <= FOLDED_ROWS:
             return None
-        width, num_heads, num_kv_heads, size, inner = self._sizes
-        first = entries[0].keys
-        assert first is not None
-        if first.dtype is not torch.float32 or first.shape[0] != 1:
-            return None
-        capacity, length = first.shape[2], cache.filled + rows
-        if length > capacity or any(mask is not None and mask.shape[2:] != (rows, length) for mask in masks):
+        length = cache.filled + rows
+        if length > cache.capacity or any(mask is not None and mask.shape[2:] != (rows, length) for mask in masks):
             return None  # what cannot be right is left to torch, which says so instead of reading beyond an end
-        states = torch.empty(len(self._layers) + 1, rows, width)
+        states = torch.empty(len(self._layers) + 1, rows, self._sizes[0])
         states[0] = hidden
         inputs = inputs.contiguous()
-        lanes = self._kernels.machine.lanes
-        room = {
-            "normed": rows * width,
-            "qkv": rows * (num_heads + 2 * num_kv_heads) * size,
-            "attended": rows * num_heads * size,
-            "hidden": rows * width,
-            "both": 2 * rows * inner,
-            "inner": rows * inner,
-            "scores": rows * num_heads * (length + lanes),
-        }
-        scratch = torch.empty(sum(room.values()))
-        place, arguments = scratch.data_ptr(), self._weights.copy()
-        for name, count in room.items():
-            arguments[:, PLACE[name]] = place
-            place += 4 * count
-        same = {
-            "cos": rotation.cos.data_ptr(),
-            "sin": rotation.sin.data_ptr(),
-            "rows": rows,
-            "start": cache.filled,
-            "capacity": capacity,
-            "threads": torch.get_num_threads(),
-        }
-        for name, value in same.items():
-            arguments[:, PLACE[name]] = value
-        step = 4 * rows * width
-        arguments[:, PLACE["x"]] = states.data_ptr() + step * np.arange(len(entries))
-        arguments[:, PLACE["y"]] = arguments[:, PLACE["x"]] + step
-        arguments[:, PLACE["input"]] = arguments[:, PLACE["x"]]
-        arguments[0, PLACE["input"]] = inputs.data_ptr()
-        arguments[:, PLACE["mask"]] = [0 if mask is None else mask.data_ptr() for mask in masks]
-        arguments[:, PLACE["keys"]] = [layer.keys.data_ptr() for layer in entries]  # type: ignore[union-attr]
-        arguments[:, PLACE["values"]] = [layer.values.data_ptr() for layer in entries]  # type: ignore[union-attr]
-        start, stride = arguments.ctypes.data, arguments.strides[0]
-        for at, function in enumerate(self._functions):
-            function(start + at * stride)
+        frame = self._frame(rows, length)
+        if frame.buffers is not buffers:
+            frame.layers[:, BUFFERS], frame.buffers = buffers, buffers
+        frame.layers[:, PLACE["mask"]] = [0 if mask is None else mask.data_ptr() for mask in masks]
+        start, read = states.data_ptr(), inputs.data_ptr()
+        angles = rotation.cos.data_ptr(), rotation.sin.data_ptr(), rotation.positions.data_ptr()
+        counts = rows, cache.filled, cache.capacity, torch.get_num_threads()
+        frame.call[:] = (start, start if inputs is hidden else read, *frame.places, *angles, *counts)
+        self.kernels.layers(frame.call_address, frame.layers_address, len(self._layers))
         return states
+
+    def _frame(self, rows: int, length: int) -> _Frame:
+        """This thread's frame for so many rows that see up to `length` entries."""
+        frames: dict[int, _Frame] = self._local.__dict__
+        frame = frames.get(rows)
+        if frame is None or frame.length < length:
+            width, num_heads, num_kv_heads, size, inner = self._sizes
+            length = -(-length // GROWTH_STEP) * GROWTH_STEP
+            room = {
+                "scores": num_heads * (length + self.kernels.machine.lanes),
+                "normed": width,
+                "qkv": (num_heads + 2 * num_kv_heads) * size,
+                "attended": num_heads * size,
+                "hidden": width,
+                "both": 2 * inner,
+                "inner": inner,
+            }
+            frame = frames[rows] = _Frame(self._weights.copy(), [rows * count for count in room.values()], length)
+        return frame
+
+
+class _Frame:
+    """What a call of so many rows is made with, for up to `length` entries seen: kept, because to make it anew costs as
+    much as a small layer."""
+
+    def __init__(self, layers: npt.NDArray[np.int64], sizes: list[int], length: int) -> None:
+        """`sizes`: numbers for each place to work in."""
+        self.layers, self.length = layers, length
+        self.call = np.zeros(len(CALL), dtype=np.int64)
+        self.call_address, self.layers_address = self.call.ctypes.data, layers.ctypes.data
+        self.buffers: npt.NDArray[np.int64] | None = None
+        self._room = torch.empty(sum(sizes))
+        self.places = [self._room.data_ptr() + 4 * before for before in itertools.accumulate(sizes[:-1], initial=0)]
 
 
 def _panels(layer: FastLayer) -> list[Panels]:

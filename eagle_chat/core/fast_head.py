@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 from eagle_chat.core.cache import TreeCache
 from eagle_chat.core.fast_compiled import CompiledLayers
-from eagle_chat.core.fast_layers import FastLayer, Norm, Rotation, folded_mask
+from eagle_chat.core.fast_layers import FastLayer, Norm, Rope, Rotation, folded_mask
 from eagle_chat.core.fast_linear import Plan
 from eagle_chat.core.fast_plan import Planner
 from eagle_chat.core.fast_target import DTYPES
 from eagle_chat.core.fast_weights import fused, is_plain
-from eagle_chat.core.kernels import kernels
+from eagle_chat.core.kernels import Kernels, kernels
 
 INT8 = Plan("int8", "int8")
 Key = tuple[tuple[int, int], ...]
@@ -55,11 +55,13 @@ class FastHead:
             self.fc = fused([head.fc], planner, plan)
             self.lm_head = fused([lm_head], planner, plan) if lm_head is not None else None
             self.layers = [_layer(layer, planner, plan) for layer in layers]
+        self.rope = Rope(head.rotary)
         self._compiled = CompiledLayers.of(self.layers)
 
-    def rotation(self, rotary: Any, like: Tensor, positions: Tensor) -> Rotation:
-        """RoPE of M rows at `positions` [M]."""
-        return Rotation.of(rotary, like, positions)
+    @property
+    def kernels(self) -> Kernels | None:
+        """The kernels that run the layers as a whole; None where they do not."""
+        return None if self._compiled is None else self._compiled.kernels
 
     def run(
         self, inputs: Tensor, residual: Tensor, rotation: Rotation, mask: Tensor | None, cache: TreeCache

@@ -20,6 +20,8 @@ from eagle_chat.core.cache import TreeCacheLayer
 from eagle_chat.core.fast_linear import Matrix
 from eagle_chat.core.kernels import Kernels, kernels
 
+ANGLES = 1024
+"""Positions whose angles are computed at first."""
 FOLDED_ROWS = 64
 """Up to this many rows the heads of a group become query rows; with more, the folded mask would grow too large."""
 
@@ -61,27 +63,51 @@ class Norm:
 
 @dataclass(frozen=True)
 class Rotation:
-    """RoPE of M rows: `cos` and `sin` [M, head dim], the first half of `sin` negated; `kernels` where they fit."""
+    """RoPE of M rows: `cos` and `sin` [P, head dim], the first half of `sin` negated, of which row i takes
+    `positions[i]`, int64 [M]; `kernels` where they fit."""
 
     cos: Tensor
     sin: Tensor
+    positions: Tensor
     kernels: Kernels | None
-
-    @classmethod
-    def of(cls, rotary: Any, like: Tensor, positions: Tensor) -> Rotation:
-        """From a rotary embedding of transformers, at position ids [M]."""
-        cos, sin = rotary(like, position_ids=positions[None])
-        half = sin.shape[-1] // 2
-        return cls(cos[0].contiguous(), torch.cat((-sin[0, :, :half], sin[0, :, half:]), dim=-1), usable(half))
 
     def apply_(self, x: Tensor, heads: int) -> None:
         """Rotate the first `heads` heads of [M, all heads, head dim] in place; x is contiguous."""
         if self.kernels is not None:
-            self.kernels.rotate(x, heads, self.cos, self.sin)
+            self.kernels.rotate(x, heads, self.cos, self.sin, self.positions)
             return
         chosen = x[:, :heads]
-        turned = chosen.roll(x.shape[-1] // 2, dims=-1).mul_(self.sin[:, None])
-        torch.addcmul(turned, chosen, self.cos[:, None], out=chosen)
+        cos, sin = (table.index_select(0, self.positions)[:, None] for table in (self.cos, self.sin))
+        turned = chosen.roll(x.shape[-1] // 2, dims=-1).mul_(sin)
+        torch.addcmul(turned, chosen, cos, out=chosen)
+
+
+class Rope:
+    """The rotations of a model, by its rotary embedding in transformers. Where an angle depends on its position alone,
+    all of them are kept in a table: what makes them is a dozen operations in every forward otherwise."""
+
+    def __init__(self, rotary: Any) -> None:
+        self._rotary = rotary
+        kind = str(getattr(rotary, "rope_type", "dynamic"))
+        self._keeps = "dynamic" not in kind and kind != "longrope"  # these change with the longest position so far
+        self._table: Rotation | None = None
+
+    def at(self, positions: Tensor, highest: int | None = None) -> Rotation:
+        """RoPE of M rows at `positions` int64 [M], of which `highest` is the highest."""
+        if not self._keeps:
+            made = self._made(positions)
+            return Rotation(made.cos, made.sin, torch.arange(positions.shape[0]), made.kernels)
+        reach = (int(positions.max()) if highest is None else highest) + 1
+        table = self._table
+        if table is None or table.cos.shape[0] < reach:
+            table = self._table = self._made(torch.arange(max(2 * reach, ANGLES)))
+        return Rotation(table.cos, table.sin, positions.contiguous(), table.kernels)
+
+    def _made(self, positions: Tensor) -> Rotation:
+        cos, sin = self._rotary(torch.empty(0), position_ids=positions[None])  # float32, as what is turned
+        half = sin.shape[-1] // 2
+        sin = torch.cat((-sin[0, :, :half], sin[0, :, half:]), dim=-1)
+        return Rotation(cos[0].contiguous(), sin, positions, usable(half))
 
 
 def folded_mask(mask: Tensor | None, group: int) -> Tensor | None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from eagle_chat.core.cache import TreeCache
 from eagle_chat.core.fast_compiled import CompiledLayers
-from eagle_chat.core.fast_layers import FastLayer, Norm, Rotation, folded_mask
+from eagle_chat.core.fast_layers import FastLayer, Norm, Rope, Rotation, folded_mask
 from eagle_chat.core.fast_linear import Matrix
 from eagle_chat.core.fast_plan import Planner, best_dtype
 from eagle_chat.core.fast_weights import fused, is_plain, taken_over
@@ -61,7 +61,7 @@ class FastTarget:
         # The LM head's own weight stays whatever happens: it may be the embedding too, and heads train through it.
         copies = sum(layout != "rows" for layout in self.lm_head.plan.layouts)
         self.extra_bytes = copies * self.lm_head.num_bytes + sum(layer.extra_bytes for layer in self._layers)
-        self._embed, self._rotary = inner.embed_tokens, inner.rotary_emb
+        self._embed, self.rope = inner.embed_tokens, Rope(inner.rotary_emb)
         kinds = getattr(config, "layer_types", None)
         self._kinds: list[str | None] = list(kinds) if kinds else [None] * config.num_hidden_layers
 
@@ -72,7 +72,7 @@ class FastTarget:
         """As `Target.forward`, with its mask made in float32: logits [M or 1, V] before any adjustment, and features
         [M, F], both float32."""
         hidden: Tensor = self._embed(tokens).float()
-        rotation = Rotation.of(self._rotary, hidden, positions)
+        rotation = self.rope.at(positions)
         count = len(self._layers)
         wanted = {tap % (count + 1) for tap in taps}
         seen: dict[int, Tensor] = {}

@@ -1,24 +1,21 @@
-"""A draft while it grows, level by level.
+"""A draft while it grows, level by level: what policies ask of it, whatever it is kept in.
 
 What the head has run stays staged in its cache, each node seeing the prefix and its own ancestors; at the end the
-cache goes back to the prefix. Everything is done with tensors by level, so that the device is waited for only where a
-policy looks at what has grown so far, and once when the finished tree is read.
+cache goes back to the prefix.
 """
 
 from __future__ import annotations
 
-import functools
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from eagle_chat.core.cache import TreeCache
 from eagle_chat.core.calibration import Calibration
-from eagle_chat.core.children import Children, ChildRule
+from eagle_chat.core.children import ChildRule
 from eagle_chat.core.heads.base import DraftHead
 from eagle_chat.core.pace import Pace
-from eagle_chat.core.transfer import runs_apart, sent
 from eagle_chat.core.tree import DraftTree, Drawn, Proposal, UnreadTree
 
 
@@ -37,183 +34,61 @@ class DraftInput:
     calibration: Calibration | None = None
 
 
-class Growth:
-    """A draft so far. Node ids count from the root (0) in the order drafted.
-
-    `_levels`: by level, named tensors over that level's nodes. `_logits` [R, Vd]: of the nodes run last (`_run_ids`
-    [R] their node ids, `_hidden` [R, H] their outputs). `_seen` [R, S]: which staged entries each of them sees.
-    """
+class Growth(ABC):
+    """A draft so far. Node ids count from the root (0) in the order drafted; a node's value is the log of its chance
+    to be accepted, as the head and the calibration see it."""
 
     def __init__(self, head: DraftHead, start: DraftInput, rule: ChildRule) -> None:
         self._head, self._start, self._rule = head, start, rule
-        self._device = start.hidden.device
-        self._hidden = start.hidden
-        self._run_ids = torch.zeros(1, dtype=torch.int64, device=self._device)
-        self._run_values = torch.zeros(1, device=self._device)
-        self._seen = torch.zeros(1, 0, dtype=torch.bool, device=self._device)
-        self._levels: list[dict[str, Tensor]] = []
-        self._num_nodes = 1
-        self._laws: list[tuple[Tensor, Tensor]] = []
 
     @property
+    @abstractmethod
     def depth(self) -> int:
         """Levels drafted."""
-        return len(self._levels)
 
+    @abstractmethod
     def add(self, parents: list[int], ranks: list[int]) -> None:
         """A level with one node for each (place of the parent within its level, rank among its children)."""
-        rows = self._rows_of(parents)
-        self._append(rows, sent(torch.tensor(ranks), self._device), self._children(max(ranks) + 1))
 
+    @abstractmethod
     def add_all(self, top_k: int) -> None:
         """A level with the best `top_k` children of every node run last."""
-        rows, ranks = _grid(self._run_ids.shape[0], top_k, self._device)
-        self._append(rows, ranks, self._children(top_k))
 
-    def _children(self, count: int) -> Children:
-        logits = self._head.logits(self._hidden).float()  # [R, Vd]
-        position = self._start.position + self.depth + 1
-        children = self._rule.choose(logits, min(count, logits.shape[-1]), position, self._head.draft_ids)
-        if children.law is not None:
-            self._laws.append((self._run_ids, children.law))
-        return children
-
-    def _append(self, rows: Tensor, ranks: Tensor, children: Children) -> None:
-        self._levels.append(
-            {
-                "tokens": self._head.target_ids(children.ids[rows, ranks]),
-                "parents": self._run_ids[rows],
-                "values": self._run_values[rows] + children.values[rows, ranks],
-                "log_q": children.log_q[rows, ranks],
-                "chances": children.chances[rows, ranks],
-                "ranks": ranks,
-                "rows": rows,
-            }
-        )
-        self._first = self._num_nodes
-        self._num_nodes += rows.shape[0]
-
+    @abstractmethod
     def values(self) -> list[list[float]]:
-        """The chance of every node drafted so far to be accepted, as its value says, by level. Waits for the device."""
-        flat = torch.cat([level["values"] for level in self._levels]).exp().tolist()
-        result, at = [], 0
-        for level in self._levels:
-            count = level["values"].shape[0]
-            result.append(flat[at : at + count])
-            at += count
-        return result
+        """The chance of every node drafted so far to be accepted, as its value says, by level."""
 
+    @abstractmethod
     def run_best(self, count: int) -> None:
         """Run the `count` most valuable nodes of the newest level through the head."""
-        values = self._levels[-1]["values"]
-        self._run(values.topk(min(count, values.shape[0])).indices)
 
+    @abstractmethod
     def run(self, members: list[int]) -> None:
         """Run these nodes of the newest level (places within it) through the head."""
-        self._members = members
-        self._run(sent(torch.tensor(members), self._device))
 
-    def _rows_of(self, parents: list[int]) -> Tensor:
-        """Rows among the nodes run last of these places within their level, [n]."""
-        if not self._levels:
-            return torch.zeros(len(parents), dtype=torch.int64, device=self._device)
-        row = {member: index for index, member in enumerate(self._members)}
-        return sent(torch.tensor([row[parent] for parent in parents]), self._device)
-
-    def _run(self, chosen: Tensor) -> None:
-        """One forward of the head over the chosen nodes [R] of the newest level."""
-        newest = self._levels[-1]
-        parents = newest["rows"][chosen]  # rows of the run before
-        count = chosen.shape[0]
-        own = torch.eye(count, dtype=torch.bool, device=self._device)
-        self._seen = torch.cat((self._seen[parents], own), dim=1)  # [R, S + R]
-        positions = torch.full((count,), self._start.position - 1 + self.depth, device=self._device)
-        is_chain = count == 1 and self._seen.shape[1] == self.depth
-        self._hidden = self._head(
-            newest["tokens"][chosen],
-            self._hidden[parents],
-            positions,
-            None if is_chain else self._seen,
-            self._start.cache,
-        )
-        self._run_ids = self._first + chosen
-        self._run_values = newest["values"][chosen]
-
+    @abstractmethod
     def tree(self, kept: int | None) -> DraftTree | UnreadTree:
         """Rerank: the best `kept` nodes of all by value (None: every node). Frees what the head had staged.
 
         A child's value is never above its parent's, and the sort is stable in drafting order, so a tie goes to the
         shallower, earlier node and no node is kept without its parent.
         """
-        self._start.cache.truncate(self._start.cache.length)
-        if not self._levels:
-            return DraftTree.of_root(self._start.root)
-        columns = {name: torch.cat([level[name] for level in self._levels]) for name in self._levels[0]}
-        count = self._num_nodes - 1
-        if kept is None or kept >= count:
-            chosen = torch.arange(count, device=self._device)
-        else:
-            chosen = columns["values"].sort(descending=True, stable=True).indices[:kept].sort().values
-        # One tensor for everything: float64 holds every token id and node id exactly.
-        names = ("tokens", "parents", "values", "log_q", "ranks", "chances")
-        table = torch.stack([columns[name].double() for name in names])
-        packed = torch.cat((table.flatten(), chosen.double()))
-        finish = functools.partial(self._finished, count)
-        if self._laws or not runs_apart(self._device):
-            return finish(packed.tolist())
-        return UnreadTree(self._inputs(columns, chosen), self.depth, packed, finish)
 
-    def _inputs(self, columns: dict[str, Tensor], chosen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What the target needs of the nodes `chosen`, ascending: see `DraftTree.inputs`."""
-        size = chosen.shape[0] + 1
-        start = torch.zeros(1, dtype=torch.int64, device=self._device)
-        kept = torch.cat((start, chosen + 1))  # node ids
-        slots = start.expand(self._num_nodes).scatter(0, kept, torch.arange(size, device=self._device))
-        parents = torch.cat((start, slots[columns["parents"][chosen]]))
-        own = torch.eye(size, dtype=torch.bool, device=self._device)
-        among = own
-        for _ in range(self.depth):
-            among = own | among[parents]
-        tokens = torch.cat((start + self._start.root, columns["tokens"][chosen]))
-        return tokens, among.sum(dim=1) - 1, among
-
-    def _finished(self, count: int, packed: list[float]) -> DraftTree:
-        """The tree, of `count` drafted nodes."""
-        tokens, parents, values, log_q, ranks, chances = (packed[i * count : (i + 1) * count] for i in range(6))
-        order = [int(index) for index in packed[6 * count :]]
-        return self._assemble(order, Drawn(_ints(tokens), _ints(parents), log_q, values, _ints(ranks), [], chances))
-
-    def _assemble(self, order: list[int], drawn: Drawn) -> DraftTree:
+    def _assemble(self, order: list[int], drawn: Drawn, laws: list[tuple[list[int], Tensor]]) -> DraftTree:
+        """The tree of the drawn nodes `order`, ascending from 0. `laws`: of which nodes (ids) the children were sampled
+        from which law."""
         slot = {0: 0} | {node + 1: place for place, node in enumerate(order, start=1)}
         drawn.slots.extend(slot.get(node + 1, -1) for node in range(len(drawn.tokens)))
+        ids = self._head.draft_ids
         return DraftTree(
             tokens=[self._start.root, *(drawn.tokens[node] for node in order)],
             parents=[-1, *(slot[drawn.parents[node]] for node in order)],
             scores=[0.0, *(drawn.values[node] for node in order)],
-            proposals=self._kept_proposals(slot),
+            proposals={
+                slot[node]: Proposal(row, ids)
+                for run_ids, law in laws
+                for node, row in zip(run_ids, law, strict=True)
+                if node in slot
+            },
             drawn=drawn,
         )
-
-    def _kept_proposals(self, slot: dict[int, int]) -> dict[int, Proposal]:
-        ids = self._head.draft_ids
-        return {
-            slot[node]: Proposal(row, ids)
-            for run_ids, law in self._laws
-            for node, row in zip(run_ids.tolist(), law, strict=True)
-            if node in slot
-        }
-
-
-@functools.cache
-def _grid(count: int, top_k: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Row and rank of every node of a level with `top_k` children for each of `count` nodes, both [count * top_k].
-
-    The same few shapes come back in every cycle, so they are made once.
-    """
-    with torch.inference_mode(False):
-        places = torch.arange(count * top_k, device=device)
-        return places // top_k, places % top_k
-
-
-def _ints(values: list[float]) -> list[int]:
-    return [int(value) for value in values]

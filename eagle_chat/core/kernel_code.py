@@ -10,13 +10,22 @@ from typing import Any
 from llvmlite import __version__ as llvmlite_version
 from llvmlite import binding, ir
 
-from eagle_chat.core import kernel_bf12, kernel_ir, kernel_layer, kernel_machine, kernel_parts, kernel_products
+from eagle_chat.core import (
+    kernel_bf12,
+    kernel_head,
+    kernel_ir,
+    kernel_layer,
+    kernel_machine,
+    kernel_parts,
+    kernel_products,
+)
 from eagle_chat.core.config import cache_root
 from eagle_chat.core.errors import EagleChatError
 from eagle_chat.core.files import write_atomic
 from eagle_chat.core.kernel_machine import Machine
 from eagle_chat.core.kernel_products import FORMS
 
+SOURCES = (kernel_machine, kernel_ir, kernel_bf12, kernel_products, kernel_parts, kernel_layer, kernel_head)
 DIGEST = 32
 """Bytes of a SHA-256 that a kept file begins with, of what follows: machine code that is damaged must not run."""
 
@@ -29,7 +38,8 @@ def code(machine: Machine, parallel: bool) -> str:
     kernel_products.add_products(made, machine, dtypes, parallel)
     kernel_bf12.add_packing(made, machine)
     kernel_parts.add_parts(made, machine.lanes)
-    kernel_layer.add_layer(made, machine, dtypes, parallel)
+    kernel_layer.add_layers(made, machine, dtypes, parallel)
+    kernel_head.add_head(made, machine)
     return str(made)
 
 
@@ -66,7 +76,7 @@ def _compile(target: Any, text: str) -> bytes:
 def _path(what: str) -> Path:
     """Where the code is kept: by processor, and by the files that it is made from."""
     digest = hashlib.sha256(what.encode())
-    for module in (kernel_machine, kernel_ir, kernel_bf12, kernel_products, kernel_parts, kernel_layer):
+    for module in SOURCES:
         assert module.__file__ is not None
         digest.update(Path(module.__file__).read_bytes())
     return cache_root() / "kernels" / f"{digest.hexdigest()[:24]}.o"

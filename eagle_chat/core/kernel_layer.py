@@ -1,4 +1,4 @@
-"""LLVM's intermediate code of a whole decoder layer of the Llama kind, for a handful of rows.
+"""LLVM's intermediate code of whole decoder layers of the Llama kind, for a handful of rows.
 
 It calls the products of `kernel_products` and the parts of `kernel_parts`, and has an attention of its own: the query
 head of a row is one unit of work, which goes through the keys, the softmax and the values by itself.
@@ -24,42 +24,43 @@ from eagle_chat.core.kernel_ir import (
     number,
     to_memory,
 )
-from eagle_chat.core.kernel_machine import LAYER, POINTERS, UNROLLED, Machine
+from eagle_chat.core.kernel_machine import CALL, LAYER, SIZES, UNROLLED, Machine
 from eagle_chat.core.kernel_parts import exponential, load, same, store
 
 ATTENTION = (
     "qkv", "keys", "values", "mask", "scores", "attended", "rows", "heads", "group", "size", "capacity", "length",
     "stride", "scale",
 )  # fmt: skip
+NUMBERS = SIZES | {"group", "size", "length", "stride"}
 
 
-def add_layer(made: Any, machine: Machine, dtypes: list[str], parallel: bool) -> None:
-    """Put `layer_<dtype>(arguments)` into the module for every dtype: a pointer to the numbers named in `LAYER`."""
+def add_layers(made: Any, machine: Machine, dtypes: list[str], parallel: bool) -> None:
+    """Put `layers(call, layers, count)` into the module: it runs `count` layers, from a pointer to the numbers
+    named in `CALL` and one to those named in `LAYER`, layer after layer. `form` counts in `dtypes`."""
     attend = _attend(made, ir.VectorType(FLOAT, machine.lanes), parallel)
     copy = _append(made, ir.VectorType(FLOAT, machine.lanes))
-    for dtype in dtypes:
-        _layer(made, dtype, attend, copy)
+    _all_layers(made, [_layer(made, dtype, attend, copy) for dtype in dtypes])
 
 
 def _attend(made: Any, kind: Any, parallel: bool) -> Any:
     """attend(arguments, threads): the numbers named in `ATTENTION`."""
 
     def share(builder: Any, place: Any, first: Any, last: Any) -> None:
-        values = _named(builder, place, ATTENTION, set(ATTENTION[:6]))
+        values = _named(builder, place, ATTENTION)
         units = Loop(builder, first, last)
         _unit(made, builder, kind, values, units.at)
         units.close([])
 
     def count(builder: Any, place: Any) -> Any:
-        values = _named(builder, place, ATTENTION, set(ATTENTION[:6]))
+        values = _named(builder, place, ATTENTION)
         return builder.mul(values["rows"], values["heads"])
 
     return in_parallel(made, "attend", count, share, parallel)
 
 
-def _named(builder: Any, place: Any, names: tuple[str, ...], pointers: set[str]) -> dict[str, Any]:
+def _named(builder: Any, place: Any, names: tuple[str, ...]) -> dict[str, Any]:
     """What lies at `place`, by name."""
-    kinds = [POINTER if name in pointers else FLOAT if name in ("epsilon", "scale") else LONG for name in names]
+    kinds = [FLOAT if name in ("epsilon", "scale") else LONG if name in NUMBERS else POINTER for name in names]
     return dict(zip(names, from_memory(builder, place, kinds), strict=True))
 
 
@@ -156,10 +157,13 @@ def _append(made: Any, kind: Any) -> Any:
     return function
 
 
-def _layer(made: Any, dtype: str, attend: Any, append: Any) -> None:
-    function = ir.Function(made, ir.FunctionType(VOID, [POINTER]), f"layer_{dtype}")
+def _layer(made: Any, dtype: str, attend: Any, append: Any) -> Any:
+    """layer(call, layer, input, x, y): x [rows, hidden size] to y, reading `input` [rows, depth]."""
+    function = ir.Function(made, ir.FunctionType(VOID, [POINTER] * 5), f"layer_{dtype}")
+    function.linkage = "internal"
     builder = ir.IRBuilder(function.append_basic_block("entry"))
-    given = _named(builder, function.args[0], LAYER, POINTERS)
+    given = _named(builder, function.args[0], CALL) | _named(builder, function.args[1], LAYER)
+    given |= dict(zip(("input", "x", "y"), function.args[2:], strict=True))
     rows, hidden_size, size = given["rows"], given["hidden_size"], given["head_size"]
     threads = builder.trunc(given["threads"], ir.IntType(32))
     nothing = ir.Constant(POINTER, None)
@@ -181,7 +185,8 @@ def _layer(made: Any, dtype: str, attend: Any, append: Any) -> None:
     multiply("read", "qkv", nothing, "qkv", given["depth"], stride)
     turned = builder.add(given["heads"], given["kv_heads"])
     half = builder.udiv(size, number(2))
-    builder.call(rotate, [given["qkv"], given["cos"], given["sin"], rows, stride, turned, half])
+    angles = [given["cos"], given["sin"], given["positions"]]
+    builder.call(rotate, [given["qkv"], *angles, rows, stride, turned, half])
     for name, offset in (("keys", query_size), ("values", builder.add(query_size, key_size))):
         source = at_offset(builder, given["qkv"], FLOAT, offset)
         where = [given["kv_heads"], size, given["capacity"], given["start"], stride]
@@ -196,4 +201,30 @@ def _layer(made: Any, dtype: str, attend: Any, append: Any) -> None:
     multiply("normed", "up", nothing, "both", hidden_size, builder.add(inner_size, inner_size))
     builder.call(gated, [given["both"], given["inner"], rows, inner_size])
     multiply("inner", "down", given["hidden"], "y", inner_size, hidden_size)
+    builder.ret_void()
+    return function
+
+
+def _all_layers(made: Any, functions: list[Any]) -> None:
+    function = ir.Function(made, ir.FunctionType(VOID, [POINTER, POINTER, LONG]), "layers")
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    call, layers, count = function.args
+    given = _named(builder, call, CALL)
+    by_layer = Loop(builder, number(0), count)
+    layer = at_offset(builder, layers, LONG, builder.mul(by_layer.at, number(len(LAYER))))
+    own = _named(builder, layer, LAYER)
+    step = builder.mul(given["rows"], own["hidden_size"])
+    x = at_offset(builder, given["states"], FLOAT, builder.mul(by_layer.at, step))
+    first = builder.icmp_unsigned("==", by_layer.at, number(0))
+    read = builder.select(first, given["input"], x)
+    after = builder.append_basic_block("layer_done")
+    choice = builder.switch(own["form"], after)
+    for at, one in enumerate(functions):
+        case = builder.append_basic_block(f"form{at}")
+        choice.add_case(number(at), case)
+        builder.position_at_end(case)
+        builder.call(one, [call, layer, read, x, at_offset(builder, x, FLOAT, step)])
+        builder.branch(after)
+    builder.position_at_end(after)
+    by_layer.close([])
     builder.ret_void()

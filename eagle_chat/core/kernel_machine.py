@@ -1,4 +1,4 @@
-"""What kernels are shaped by, and what the one of a layer is called with."""
+"""What kernels are shaped by, and what those of whole layers are called with."""
 
 from __future__ import annotations
 
@@ -6,21 +6,26 @@ from dataclasses import dataclass
 
 UNROLLED = 4
 """Vectors of a head that are summed at a time; its size is a multiple of so many."""
+CALL = (
+    "states", "input", "scores", "normed", "qkv", "attended", "hidden", "both", "inner", "cos", "sin",
+    "positions", "rows", "start", "capacity", "threads",
+)  # fmt: skip
+"""Numbers of 64 bits that hold for all layers of a call. `states` [layers + 1, rows, hidden size]: hidden states, the
+first of them given, the others made; `input` [rows, depth]: what the attention of the first layer reads, if not those;
+`cos`, `sin` [any, head size]: angles by position, the first half of `sin` negated; `positions` [rows] int64. `scores`
+to `inner` are room to work in."""
 LAYER = (
-    "input", "x", "y", "cos", "sin", "mask", "keys", "values",
-    "scores", "normed", "qkv", "attended", "hidden", "both", "inner",
-    "rows", "start", "capacity", "threads",
+    "form", "keys", "values", "mask",
     "input_norm", "qkv_weight", "qkv_bias", "out_weight", "out_bias", "mlp_norm", "up_weight", "up_bias", "down_weight",
     "down_bias", "depth", "hidden_size", "heads", "kv_heads", "head_size", "inner_size", "epsilon", "scale",
 )  # fmt: skip
-"""Numbers of 64 bits that the layer is called with. `input` [rows, depth] is normed where there is an `input_norm`, and
-`x` [rows, hidden size] is the residual; `epsilon` and `scale` are the bits of a float32."""
+"""Those of one layer. `form`: which of the forms of a weight its weights have; what its attention reads is normed where
+there is an `input_norm`; `epsilon` and `scale` are the bits of a float32."""
 SIZES = {
-    "rows", "start", "capacity", "threads", "depth", "hidden_size", "heads", "kv_heads", "head_size", "inner_size",
-    "epsilon", "scale",
+    "rows", "start", "capacity", "threads", "form", "depth", "hidden_size", "heads", "kv_heads", "head_size",
+    "inner_size", "epsilon", "scale",
 }  # fmt: skip
-POINTERS = set(LAYER) - SIZES
-"""Which of them are addresses."""
+"""All others are addresses."""
 
 
 @dataclass(frozen=True)

@@ -112,14 +112,15 @@ def exponential(made: Any, builder: Any, x: Any) -> Any:
 
 
 def _rotate(made: Any, kind: Any) -> None:
-    """rotate(x, cos, sin, rows, stride, heads, half): turn the first `heads` heads of 2 half numbers of each row; rows
-    begin `stride` apart. `cos` and `sin` [rows, 2 half], the first half of `sin` negated."""
-    builder, arguments = _function(made, "rotate", [POINTER] * 3 + [LONG] * 4)
-    x, cosines, sines, rows, stride, heads, half = arguments
+    """rotate(x, cos, sin, positions, rows, stride, heads, half): turn the first `heads` heads of 2 half numbers of each
+    row; rows begin `stride` apart. `cos` and `sin` [any, 2 half] by position, the first half of `sin` negated."""
+    builder, arguments = _function(made, "rotate", [POINTER] * 4 + [LONG] * 4)
+    x, cosines, sines, positions, rows, stride, heads, half = arguments
     multiply_add = declared(made, f"llvm.fma.v{kind.count}f32", ir.FunctionType(kind, [kind] * 3))
     size = builder.add(half, half)
     by_row = Loop(builder, number(0), rows)
-    row, angles = builder.mul(by_row.at, stride), builder.mul(by_row.at, size)
+    position = builder.load(at_offset(builder, positions, LONG, by_row.at), typ=LONG, align=8)
+    row, angles = builder.mul(by_row.at, stride), builder.mul(position, size)
     by_head = Loop(builder, number(0), heads)
     head = builder.add(row, builder.mul(by_head.at, size))
     across = Loop(builder, number(0), half)

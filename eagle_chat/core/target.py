@@ -182,6 +182,15 @@ class Target:
         embedded: Tensor = self._embedding(sent(tokens, self._input_device))
         return embedded.to(self._output_device)
 
+    @property
+    def embedding_table(self) -> Tensor | None:
+        """The weights behind `embed`, [V, H]; None where it does more than look up plain numbers on a CPU."""
+        layer: Any = self._embedding
+        plain = type(layer) is nn.Embedding and layer.max_norm is None and not hasattr(layer, "_hf_hook")
+        weight: Tensor | None = layer.weight.detach() if plain else None
+        on_cpu = self._input_device.type == self._output_device.type == "cpu"
+        return weight if on_cpu and weight is not None and weight.is_contiguous() else None
+
     def lm_head(self, hidden: Tensor) -> Tensor:
         """Logits [M, V] of normed final hidden states [M, H], with the model's own scaling and soft cap."""
         if self._fast is not None and torch.is_inference_mode_enabled():

@@ -59,6 +59,17 @@ def test_only_children_of_nodes_whose_token_is_known_are_judged() -> None:
     assert float(calibration.adjust(chances)) > float(chances)
 
 
+def test_a_list_is_corrected_as_a_tensor_is() -> None:
+    draws, calibration = random.Random(2), Calibration()
+    for _ in range(60):
+        calibration.observe(*one_level([draws.random(), 0.01], 0 if draws.random() < 0.3 else None))
+    chances = [0.0, -1e-9, *(-draws.expovariate(0.5) for _ in range(200)), -1e6]
+    found = calibration.adjusted(chances)
+    expected = calibration.adjust(torch.tensor(chances)).tolist()
+    close = [one == pytest.approx(other, rel=1e-5, abs=1e-6) for one, other in zip(found, expected, strict=True)]
+    assert sum(close) >= len(close) - 1, "but for one that lies on the border of a class"
+
+
 def test_ranks_are_counted() -> None:
     calibration = Calibration()
     before = calibration.by_rank(3)

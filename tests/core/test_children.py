@@ -130,7 +130,6 @@ def test_ranks_and_chances_are_those_of_the_noisy_scores(draft_ids: torch.Tensor
     torch.testing.assert_close(children.chances.double(), expected, atol=1e-4, rtol=1e-4)
     assert start <= 0
     assert min(by_lead, by_q) > 0  # so a chance is below 1, and grows with the lead and with q
-    assert torch.equal(children.values, children.chances)  # nothing was learned yet
 
 
 @torch.inference_mode()
@@ -141,7 +140,7 @@ def test_what_the_warpers_exclude_comes_last() -> None:
         by = SharedNoise(config, TargetNoise(seed, 4, torch.device("cpu")), Calibration())
         children = by.choose(logits, 4, 5, None)
         assert set(children.ids[0, :2].tolist()) == {0, 1}
-        assert bool(torch.isfinite(children.values).all())
+        assert bool(torch.isfinite(children.chances).all())
 
 
 @torch.inference_mode()
@@ -149,7 +148,7 @@ def test_a_broken_head_still_gives_children() -> None:
     logits = torch.full((1, SIZE), math.nan)
     children = rule(0).choose(logits, 3, 0, None)
     assert len(set(children.ids[0].tolist())) == 3
-    assert bool(torch.isfinite(children.values).all())
+    assert bool(torch.isfinite(children.chances).all())
 
 
 @torch.inference_mode()
@@ -158,7 +157,8 @@ def test_best_children_are_worth_what_the_head_says() -> None:
     children = BestChildren().choose(logits, 4, 0, None)
     best = logits.log_softmax(-1).topk(4)
     assert torch.equal(children.ids, best.indices)
-    assert torch.equal(children.values, best.values)
+    torch.testing.assert_close(children.log_q, best.values)
+    assert children.chances is children.log_q
     assert children.law is None
 
 

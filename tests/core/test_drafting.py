@@ -15,6 +15,7 @@ from eagle_chat.core.children import SampledChildren
 from eagle_chat.core.drafting import DynamicTree, NoDraft, StaticTree
 from eagle_chat.core.growth import DraftInput
 from eagle_chat.core.heads.base import DraftHead
+from eagle_chat.core.heads.drafter import Drafter
 from eagle_chat.core.tree import STATIC_PATHS, DraftTree, chain_paths
 from tests.tiny import VOCAB, make_head, make_target, prompts
 
@@ -251,9 +252,13 @@ class TableHead:
     """A head whose logits depend on the newest token alone."""
 
     draft_ids = None
+    device = torch.device("cpu")
 
     def __init__(self, table: Tensor) -> None:
         self.table = table
+
+    def drafter(self) -> Drafter:
+        return Drafter(self)
 
     def __call__(self, tokens: Tensor, hidden: Tensor, positions: Tensor, seen: Any, cache: TreeCache) -> Tensor:
         cache.stage(tokens.shape[0])

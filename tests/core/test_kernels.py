@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -184,11 +185,13 @@ def test_the_activation(compiled: Kernels) -> None:
 
 
 def test_the_rotation(compiled: Kernels) -> None:
-    x, angles = torch.randn(3, 5, 32), torch.randn(3, 16)
-    cos, sin = (torch.cat((part, part), dim=-1) for part in (angles.cos(), angles.sin()))
+    x, table = torch.randn(3, 5, 32), torch.randn(9, 16)
+    positions = torch.tensor([7, 0, 7])
+    cos, sin = (torch.cat((part, part), dim=-1) for part in (table.cos(), table.sin()))
     turned = torch.cat((-x[..., 16:], x[..., :16]), dim=-1)
-    expected = torch.cat(((x * cos[:, None] + turned * sin[:, None])[:, :4], x[:, 4:]), dim=1)
-    compiled.rotate(x, 4, cos, torch.cat((-sin[:, :16], sin[:, 16:]), dim=-1))
+    cosines, sines = (angles[positions][:, None] for angles in (cos, sin))
+    expected = torch.cat(((x * cosines + turned * sines)[:, :4], x[:, 4:]), dim=1)
+    compiled.rotate(x, 4, cos, torch.cat((-sin[:, :16], sin[:, 16:]), dim=-1), positions)
     torch.testing.assert_close(x, expected)
 
 
@@ -214,3 +217,57 @@ def test_compiled_code_is_kept_and_damage_is_noticed(
         Kernels(compiled.machine)
         assert path.read_bytes()[kernel_code.DIGEST :] == made[-1]
     assert len(made) == 4
+
+
+def best(compiled: Kernels, logits: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    found = compiled.best(logits, count)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 10, 64])
+@pytest.mark.parametrize("scale", [0.01, 1.0, 30.0])
+def test_the_best_of_a_row(compiled: Kernels, scale: float, count: int) -> None:
+    logits = torch.randn(3, 512) * scale
+    ids, values = best(compiled, logits, count)
+    expected = logits.topk(count)
+    assert torch.equal(ids, expected.indices)
+    torch.testing.assert_close(values, logits.log_softmax(dim=-1).gather(1, ids), rtol=1e-6, atol=2e-6)
+    assert float(values.max()) <= 0.0
+
+
+def test_the_best_where_many_are_equal_or_unusable(compiled: Kernels) -> None:
+    ids, values = best(compiled, torch.zeros(2, 64), 5)
+    assert ids.tolist() == [[0, 1, 2, 3, 4]] * 2
+    torch.testing.assert_close(values, torch.full((2, 5), -math.log(64.0)))
+    rising = torch.arange(64.0)[None]
+    assert best(compiled, rising, 3)[0].tolist() == [[63, 62, 61]]
+    rising[0, 61] = -torch.inf
+    assert best(compiled, rising, 3)[0].tolist() == [[63, 62, 60]]
+    few = torch.full((2, 64), -torch.inf)
+    few[:, 7:9] = 1.0
+    ids, values = best(compiled, few, 2)
+    assert ids.tolist() == [[7, 8]] * 2
+    torch.testing.assert_close(values, torch.full((2, 2), -math.log(2.0)))
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_the_best_of_unusable_rows_is_left_to_others(compiled: Kernels, value: float) -> None:
+    logits = torch.full((2, 64), value)
+    logits[0] = torch.arange(64.0)
+    logits[1, :2] = 1.0
+    assert compiled.best(logits, 3) is None
+    assert compiled.best(logits[:1], 3) is not None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rows_of_a_table(compiled: Kernels, dtype: torch.dtype) -> None:
+    table, weight = torch.randn(9, 64).to(dtype), torch.rand(64) + 0.5
+    rows = torch.tensor([8, 0, 8, 3])
+    out = torch.zeros(4, 128)
+    compiled.gather(table, rows, out[:, 64:])
+    assert torch.equal(out[:, 64:], table[rows].float())
+    assert bool((out[:, :64] == 0.0).all())
+    compiled.gather(table, rows, out[:, :64], weight, 1e-3)
+    expected = torch.nn.functional.rms_norm(table[rows].float(), (64,), weight, eps=1e-3)
+    torch.testing.assert_close(out[:, :64], expected)

@@ -15,6 +15,7 @@ from eagle_chat.core.cache import TreeCache
 from eagle_chat.core.captured import MOST_ROWS, Steps, bucket
 from eagle_chat.core.fast_head import FastHead
 from eagle_chat.core.fast_layers import Rotation
+from eagle_chat.core.heads.drafter import Drafter
 from eagle_chat.core.heads.spec import HeadSpec
 
 Function = Callable[[Tensor], Tensor]
@@ -40,6 +41,8 @@ class DraftHead(nn.Module):
         """Whether the fast path may round the weights, see `FastHead`."""
         self._fast: FastHead | None = None
         self._fast_version: fast_head.Key = ()
+        self.table: Tensor | None = None
+        """The target's embeddings [V, E], where it has them as plain numbers."""
         self.embed_tokens = nn.Embedding(spec.vocab_size, spec.embedding_size) if spec.own_embedding else None
 
     def new_cache(self, capacity: int) -> TreeCache:
@@ -93,6 +96,10 @@ class DraftHead(nn.Module):
             self._fast_version = version
         return self._fast
 
+    def drafter(self) -> Drafter:
+        """What runs the head for a draft on the host, with its present weights."""
+        return Drafter(self)
+
     def forward(
         self, tokens: Tensor, hidden: Tensor, positions: Tensor, among_new: Tensor | None, cache: TreeCache
     ) -> Tensor:
@@ -116,8 +123,7 @@ class DraftHead(nn.Module):
                 output = self._general(tokens, hidden, positions, mask, cache)
             else:
                 embedded, hidden = self.embed(tokens).to(dtype), hidden.to(dtype)
-                rotation = fast.rotation(self.rotary, hidden, positions)
-                output = self.run_fast(fast, embedded, hidden, rotation, mask, cache)
+                output = self.run_fast(fast, embedded, hidden, fast.rope.at(positions), mask, cache)
         cache.stage(count)
         return output
 

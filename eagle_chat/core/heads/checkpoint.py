@@ -71,6 +71,7 @@ def build_head(
     head.rotary, head.draft_ids = rotary, ids
     head = head.to(device=target.device, dtype=target.dtype).eval()
     head.rotary = type(rotary)(spec.llama_config()).to(target.device)
+    head.table = target.embedding_table
     return head, notes
 
 

@@ -9,9 +9,11 @@ from torch import Tensor, nn
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRMSNorm
 
 from eagle_chat.core.cache import TreeCache
+from eagle_chat.core.fast_draft import CompiledDrafter
 from eagle_chat.core.fast_head import FastHead
 from eagle_chat.core.fast_layers import Norm, Rotation
 from eagle_chat.core.heads.base import DraftHead, Function, set_output_bias
+from eagle_chat.core.heads.drafter import Drafter
 from eagle_chat.core.heads.spec import HeadSpec
 from eagle_chat.core.target import cache_keyword
 
@@ -53,6 +55,7 @@ class Eagle3Head(DraftHead):
         own = None if spec.shares_lm_head else nn.Linear(spec.hidden_size, spec.draft_vocab_size, bias=False)
         self.lm_head = own
         self._cache_keyword = cache_keyword(LlamaDecoderLayer.forward)
+        self._drafter: Drafter | None = None
 
     def fuse(self, features: Tensor) -> Tensor:
         """[M, F] to [M, H]; the taps normed first, together or each, where the head asks for it (EAGLE-3.1)."""
@@ -77,8 +80,18 @@ class Eagle3Head(DraftHead):
     def make_fast(self) -> FastHead:
         """See `DraftHead.make_fast`."""
         fast = FastHead(self, [self.midlayer], self.lm_head, self.rounds)
+        self._drafter = None
         self._fast_norms = (Norm(self.midlayer.input_layernorm), Norm(self.midlayer.hidden_norm), Norm(self.norm))
         return fast
+
+    def drafter(self) -> Drafter:
+        """See `DraftHead.drafter`."""
+        fast = self.fast_path()
+        if fast is None:
+            return super().drafter()
+        if self._drafter is None:
+            self._drafter = CompiledDrafter.of(self, fast, self._fast_norms) or super().drafter()
+        return self._drafter
 
     def run_fast(
         self,

@@ -1,0 +1,48 @@
+"""How a draft on the host runs a head: with lists, which a draft of a few nodes is kept in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagle_chat.core.cache import TreeCache
+from eagle_chat.core.transfer import sent
+
+
+class Drafter:
+    """A head for the length of a draft, in which its weights do not change."""
+
+    def __init__(self, head: Any) -> None:
+        """`head`: a `DraftHead`, which makes this."""
+        self._head = head
+
+    def fuse(self, features: Tensor) -> Tensor:
+        """Target features [M, F] to the head's hidden input [M, H]."""
+        fused: Tensor = self._head.fuse(features)
+        return fused
+
+    def run(
+        self,
+        tokens: list[int],
+        hidden: Tensor,
+        rows: list[int] | None,
+        positions: list[int],
+        among_new: Tensor | None,
+        cache: TreeCache,
+    ) -> Tensor:
+        """`DraftHead.forward` of M entries: tokens, and the rows of `hidden` [any, H] that are their hidden inputs
+        (None: all, in order); the entries are left staged. Returns [M, H]."""
+        device = self._head.device
+        chosen = hidden if rows is None else hidden[sent(torch.tensor(rows), device)]
+        seen = None if among_new is None else sent(among_new, device)
+        numbers = (sent(torch.tensor(values), device) for values in (tokens, positions))
+        of_tokens, at = numbers
+        output: Tensor = self._head(of_tokens, chosen, at, seen, cache)
+        return output
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Draft logits [M, Vd] of outputs [M, H]."""
+        logits: Tensor = self._head.logits(hidden)
+        return logits
