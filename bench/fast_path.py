@@ -9,6 +9,7 @@ changes its mind from second to second.
 from __future__ import annotations
 
 import argparse
+import functools
 import statistics
 import time
 from collections.abc import Callable
@@ -16,11 +17,11 @@ from typing import Any
 from unittest import mock
 
 import torch
-from torch import Tensor
 
 from eagle_chat import SamplingConfig, TreeConfig, load_engine
 from eagle_chat.core import masks
 from eagle_chat.core.cache import TreeCache
+from eagle_chat.core.cost_measuring import CostBench
 from eagle_chat.core.engine import Engine
 from eagle_chat.core.events import Committed
 from eagle_chat.core.fast_layers import FastLayer, Norm, attend, folded_mask, gated
@@ -143,31 +144,22 @@ def table(general: Target, target: Target, context: int, repeats: int) -> None:
 
 @torch.inference_mode()
 def draft_level(engine: Engine, context: int, repeats: int) -> None:
-    """Print what one level of a draft costs the head, as a share of a plain step."""
+    """Print what a draft costs: up to its first level, and for each further one, as shares of a plain step."""
     head, target = engine.head, engine.target
     if head is None:
         return
-    cache = filled_cache(target, context)
-    own = head.new_cache(context + 64)
-    features = torch.randn(context, head.spec.feature_size).to(target.dtype)
-    ids = torch.arange(context) % target.vocab_size
-    head(ids, head.fuse(features), torch.arange(context), masks.causal_matrix(context), own)
-    own.commit(list(range(context)))
-    print(f"\nhead, one level: forward and logits, {head.spec.architecture}, Vd {head.spec.draft_vocab_size}")
-    for rows in (1, 3, 8):
-        hidden = torch.randn(rows, head.spec.hidden_size).to(target.dtype)
-        among = torch.eye(rows, dtype=torch.bool) if rows > 1 else None
-        positions = torch.full((rows,), context)
-
-        def level(
-            rows: int = rows, hidden: Tensor = hidden, among: Tensor | None = among, at: Tensor = positions
-        ) -> None:
-            head.logits(head(ids[:rows], hidden, at, among, own))
-            own.truncate(own.length)
-
-        taken = rounds({"level": level, "plain": step(target, cache, 1)}, repeats)
-        share = ratio(taken["level"], taken["plain"])
-        print(f"{rows:>4} nodes: {1e3 * statistics.median(taken['level']):.2f} ms, {share:.1%} of a plain step")
+    bench = CostBench(target, head, context, clock)
+    print(f"\nhead, bookkeeping included: {head.spec.architecture}, Vd {head.spec.draft_vocab_size}, 4 children a node")
+    calls = {"plain": lambda: bench.verify(1), "first level": bench.first} | {
+        f"further level, {rows} nodes": functools.partial(bench.level, rows) for rows in (1, 4, 10)
+    }
+    taken: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(repeats):
+        for name, call in calls.items():
+            taken[name].append(call())
+    for name in list(calls)[1:]:
+        share = ratio(taken[name], taken["plain"])
+        print(f"  {name}: {1e3 * statistics.median(taken[name]):.2f} ms, {share:.1%} of a plain step")
 
 
 def profile(engine: Engine, label: str, cycles: int) -> None:

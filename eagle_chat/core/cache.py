@@ -163,7 +163,7 @@ class TreeCache(Cache):
         """Where keys and values of each layer begin, [layers, 2]; None unless all have buffers, alike for both, of one
         conversation in float32 on the CPU."""
         if self._addresses is None:
-            kinds = {(batch, dtype, device.type) for batch, _, _, dtype, device in self._slabs}
+            kinds = {(kind[0], kind[3], str(kind[4])) for kind in self._slabs}
             buffers = [layer.both for layer in self.tree_layers if layer.is_initialized and layer.both is not None]
             if kinds == {(1, torch.float32, "cpu")} and len(buffers) == len(self.tree_layers):
                 self._addresses = np.array([[both[0].data_ptr(), both[1].data_ptr()] for both in buffers])

@@ -71,7 +71,7 @@ def _key(target: Target, head: DraftHead, context: int) -> str:
     drafts += " int8" if fast is not None and fast.is_rounded else ""
     device = torch.cuda.get_device_name(target.device) if target.device.type == "cuda" else str(target.device)
     where = f"{machine.machine_key()} {device} {str(target.dtype).removeprefix('torch.')} {kind}"
-    return f"costs 4 {where} {target.name} {shape} {drafts} context {context}"
+    return f"costs 5 {where} {target.name} {shape} {drafts} context {context}"
 
 
 @torch.inference_mode()
@@ -79,7 +79,7 @@ def measure(target: Target, head: DraftHead, context: int, clock: Callable[[], f
     """Measure on caches of `context` tokens whose content does not matter. The least of a few rounds counts, because
     other work on the machine can only add; sizes take turns, so that a slow moment hits all of them."""
     context = max(min(context, target.context_limit - SIZES[-1]), 1)
-    bench = _Bench(target, head, context, clock)
+    bench = CostBench(target, head, context, clock)
     verify = {size: bench.verify(size) for size in SIZES[:1]}
     for size in SIZES[1:]:
         if size + context > target.context_limit or verify[max(verify)] > TOO_DEAR * verify[1]:
@@ -96,7 +96,7 @@ def measure(target: Target, head: DraftHead, context: int, clock: Callable[[], f
     return CostTable(verify, first, level)
 
 
-class _Bench:
+class CostBench:
     """The forwards that are timed, on caches that stay as they are."""
 
     def __init__(self, target: Target, head: DraftHead, context: int, clock: Callable[[], float]) -> None:

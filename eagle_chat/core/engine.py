@@ -299,15 +299,10 @@ class _Run:
         if count == 0:  # a prefill of one token: the token after it is not known yet
             return state.pending[:0]
         state.head_cache.reserve(at + count + self.policy.max_staged)
-        drafter = self.head.drafter()
-        hidden = drafter.run(
-            state.tokens[at + 1 : at + 1 + count],
-            drafter.fuse(state.pending[:count]),
-            None,
-            list(range(at, at + count)),
-            masks.causal_matrix(count) if count > 1 else None,
-            state.head_cache,
-        )
+        drafter, positions = self.head.drafter(), list(range(at, at + count))
+        fused, tokens = drafter.fuse(state.pending[:count]), state.tokens[at + 1 : at + 1 + count]
+        among_new = masks.causal_matrix(count) if count > 1 else None
+        hidden = drafter.run(tokens, fused, None, positions, among_new, state.head_cache)
         state.head_cache.commit(list(range(count)))
         state.pending = state.pending[count:]
         last: Tensor = hidden[-1:]

@@ -22,6 +22,8 @@ from eagle_chat.core.kernel_machine import CALL, LAYER, UNROLLED
 from eagle_chat.core.kernels import DTYPES, Kernels, kernels
 
 PLACE = {name: at for at, name in enumerate(LAYER)}
+STATES, ANGLES = CALL.index("normed"), CALL.index("cos")
+"""Where in a call the places to work in begin and end."""
 BUFFERS = slice(PLACE["keys"], PLACE["values"] + 1)
 
 
@@ -67,58 +69,59 @@ class CompiledLayers:
         `hidden` again. `masks` [1, 1, M, L] by layer. Keys and values are staged in `cache`. None: too few or too
         many rows, or the cache is not one of theirs yet; nothing was done then.
         """
-        rows, buffers = hidden.shape[0], cache.addresses()
-        if buffers is None or not self._least <= rows <= FOLDED_ROWS:
+        frame = self.frame(hidden.shape[0], rotation, masks, cache)
+        if frame is None:
             return None
-        length = cache.filled + rows
-        if length > cache.capacity or any(mask is not None and mask.shape[2:] != (rows, length) for mask in masks):
-            return None  # what cannot be right is left to torch, which says so instead of reading beyond an end
-        states = torch.empty(len(self._layers) + 1, rows, self._sizes[0])
+        states = torch.empty(len(self._layers) + 1, *hidden.shape)
         states[0] = hidden
         inputs = inputs.contiguous()
-        frame = self._frame(rows, length)
-        if frame.buffers is not buffers:
-            frame.layers[:, BUFFERS], frame.buffers = buffers, buffers
-        frame.layers[:, PLACE["mask"]] = [0 if mask is None else mask.data_ptr() for mask in masks]
-        start, read = states.data_ptr(), inputs.data_ptr()
-        angles = rotation.cos.data_ptr(), rotation.sin.data_ptr(), rotation.positions.data_ptr()
-        counts = rows, cache.filled, cache.capacity, torch.get_num_threads()
-        frame.call[:] = (start, start if inputs is hidden else read, *frame.places, *angles, *counts)
+        frame.call[:STATES] = states.data_ptr(), states.data_ptr() if inputs is hidden else inputs.data_ptr()
         self.kernels.layers(frame.call_address, frame.layers_address, len(self._layers))
         return states
 
-    def _frame(self, rows: int, length: int) -> _Frame:
-        """This thread's frame for so many rows that see up to `length` entries."""
-        frames: dict[int, _Frame] = self._local.__dict__
-        frame = frames.get(rows)
-        if frame is None or frame.length < length:
-            width, num_heads, num_kv_heads, size, inner = self._sizes
-            length = -(-length // GROWTH_STEP) * GROWTH_STEP
-            room = {
-                "scores": num_heads * (length + self.kernels.machine.lanes),
-                "normed": width,
-                "qkv": (num_heads + 2 * num_kv_heads) * size,
-                "attended": num_heads * size,
-                "hidden": width,
-                "both": 2 * inner,
-                "inner": inner,
-            }
-            frame = frames[rows] = _Frame(self._weights.copy(), [rows * count for count in room.values()], length)
+    def frame(self, rows: int, rotation: Rotation, masks: Sequence[Tensor | None], cache: TreeCache) -> Frame | None:
+        """This thread's arguments of a call, all but the first `STATES`; valid until the next one. None: see `run`."""
+        buffers, length = cache.addresses(), cache.filled + rows
+        if buffers is None or not self._least <= rows <= FOLDED_ROWS:
+            return None
+        if length > cache.capacity or any(mask is not None and mask.shape[2:] != (rows, length) for mask in masks):
+            return None  # what cannot be right is left to torch, which says so instead of reading beyond an end
+        frame: Frame | None = getattr(self._local, "frame", None)
+        if frame is None:
+            frame = self._local.frame = Frame(self._weights.copy())
+        if frame.rows != rows or frame.length < length:
+            frame.make_room(*self._room(rows, length + GROWTH_STEP), rows, length + GROWTH_STEP)
+        if frame.buffers is not buffers:
+            frame.layers[:, BUFFERS], frame.buffers = buffers, buffers
+        frame.layers[:, PLACE["mask"]] = [0 if mask is None else mask.data_ptr() for mask in masks]
+        angles = rotation.cos.data_ptr(), rotation.sin.data_ptr(), rotation.positions.data_ptr()
+        frame.call[ANGLES:] = (*angles, rows, cache.filled, cache.capacity, torch.get_num_threads())
         return frame
 
+    def _room(self, rows: int, length: int) -> tuple[list[int], int]:
+        """Numbers for each place to work in, in the order of `CALL`, and those for the scores, the last of them."""
+        width, num_heads, num_kv_heads, size, inner = self._sizes
+        by_row = width, (num_heads + 2 * num_kv_heads) * size, num_heads * size, width, 2 * inner, inner
+        return [rows * count for count in by_row], rows * num_heads * (length + self.kernels.machine.lanes)
 
-class _Frame:
-    """What a call of so many rows is made with, for up to `length` entries seen: kept, because to make it anew costs as
-    much as a small layer."""
 
-    def __init__(self, layers: npt.NDArray[np.int64], sizes: list[int], length: int) -> None:
-        """`sizes`: numbers for each place to work in."""
-        self.layers, self.length = layers, length
-        self.call = np.zeros(len(CALL), dtype=np.int64)
+class Frame:
+    """Arguments of a call: kept, because to make them anew costs as much as a small layer. `call` holds the numbers
+    named in `CALL`, `layers` those named in `LAYER`, for as many layers as there are."""
+
+    def __init__(self, layers: npt.NDArray[np.int64]) -> None:
+        self.layers, self.call = layers, np.zeros(len(CALL), dtype=np.int64)
         self.call_address, self.layers_address = self.call.ctypes.data, layers.ctypes.data
         self.buffers: npt.NDArray[np.int64] | None = None
-        self._room = torch.empty(sum(sizes))
-        self.places = [self._room.data_ptr() + 4 * before for before in itertools.accumulate(sizes[:-1], initial=0)]
+        self.rows, self.length, self._room = 0, 0, torch.empty(0)
+
+    def make_room(self, sizes: list[int], scores: int, rows: int, length: int) -> None:
+        """Places to work in, for `rows` that see up to `length` entries."""
+        if self._room.shape[0] < sum(sizes) + scores:
+            self._room = torch.empty(sum(sizes) + scores)
+        place = self._room.data_ptr()
+        self.call[STATES:ANGLES] = [place + 4 * before for before in itertools.accumulate(sizes, initial=0)]
+        self.rows, self.length = rows, length
 
 
 def _panels(layer: FastLayer) -> list[Panels]:
@@ -158,11 +161,12 @@ def _constants(layer: FastLayer) -> dict[str, int]:
         "kv_heads": layer.num_kv_heads,
         "head_size": layer.head_dim,
         "inner_size": layer.inner_size,
-        "epsilon": _bits(layer.epsilon),
-        "scale": _bits(layer.scale),
+        "epsilon": bits(layer.epsilon),
+        "scale": bits(layer.scale),
     }
     return {name: 0 if tensor is None else tensor.data_ptr() for name, tensor in found.items()} | numbers
 
 
-def _bits(value: float) -> int:
+def bits(value: float) -> int:
+    """Of a float32."""
     return int(np.float32(value).view(np.int32))

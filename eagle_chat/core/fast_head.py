@@ -18,7 +18,7 @@ from eagle_chat.core.fast_linear import Plan
 from eagle_chat.core.fast_plan import Planner
 from eagle_chat.core.fast_target import DTYPES
 from eagle_chat.core.fast_weights import fused, is_plain
-from eagle_chat.core.kernels import Kernels, kernels
+from eagle_chat.core.kernels import kernels
 
 INT8 = Plan("int8", "int8")
 Key = tuple[tuple[int, int], ...]
@@ -56,20 +56,15 @@ class FastHead:
             self.lm_head = fused([lm_head], planner, plan) if lm_head is not None else None
             self.layers = [_layer(layer, planner, plan) for layer in layers]
         self.rope = Rope(head.rotary)
-        self._compiled = CompiledLayers.of(self.layers)
-
-    @property
-    def kernels(self) -> Kernels | None:
-        """The kernels that run the layers as a whole; None where they do not."""
-        return None if self._compiled is None else self._compiled.kernels
+        self.compiled = CompiledLayers.of(self.layers)
 
     def run(
         self, inputs: Tensor, residual: Tensor, rotation: Rotation, mask: Tensor | None, cache: TreeCache
     ) -> Tensor:
         """All layers in their order, to hidden states [M, H]. `inputs` [M, any]: what the first one's attention reads,
         its own norm, if it has one, still to be applied; `residual` [M, H]. `mask` [1, 1, M, L]."""
-        if self._compiled is not None:
-            states = self._compiled.run(inputs, residual, rotation, [mask] * len(self.layers), cache)
+        if self.compiled is not None:
+            states = self.compiled.run(inputs, residual, rotation, [mask] * len(self.layers), cache)
             if states is not None:
                 return states[-1]
         folded = folded_mask(mask, self.layers[0].group)

@@ -8,7 +8,7 @@ import math
 import torch
 from torch import Tensor
 
-from eagle_chat.core.children import ChildRule
+from eagle_chat.core.children import BestChildren, ChildRule
 from eagle_chat.core.growth import DraftInput, Growth
 from eagle_chat.core.heads.base import DraftHead
 from eagle_chat.core.tree import DraftTree, Drawn
@@ -49,13 +49,7 @@ class GrowthInLists(Growth):
         self._append(rows, list(range(top_k)) * len(self._run), top_k)
 
     def _append(self, rows: list[int], ranks: list[int], count: int) -> None:
-        logits = self._drafter.logits(self._hidden).float()  # [R, Vd]
-        position = self._start.position + self.depth + 1
-        children = self._rule.choose(logits, min(count, logits.shape[-1]), position, self._head.draft_ids)
-        if children.law is not None:
-            self._laws.append((self._run, children.law))
-        ids, log_q = self._head.target_ids(children.ids).tolist(), children.log_q.tolist()
-        chances = log_q if children.chances is children.log_q else children.chances.tolist()
+        ids, log_q, chances = self._children(count)
         adjusted = chances
         if self._rule.calibration is not None:
             adjusted = [self._rule.calibration.adjusted(row) for row in chances]
@@ -70,6 +64,18 @@ class GrowthInLists(Growth):
             drawn.values.append(before[row] + adjusted[row][rank])
             drawn.ranks.append(rank)
             drawn.chances.append(chances[row][rank])
+
+    def _children(self, count: int) -> tuple[list[list[int]], list[list[float]], list[list[float]]]:
+        """Of the nodes run last the first `count` children: target ids, log q and chances, [R][count]."""
+        if isinstance(self._rule, BestChildren):
+            tokens, log_q = self._drafter.best(self._hidden, count)
+            return tokens, log_q, log_q
+        logits = self._drafter.logits(self._hidden).float()  # [R, Vd]
+        position = self._start.position + self.depth + 1
+        children = self._rule.choose(logits, count, position, self._head.draft_ids)
+        if children.law is not None:
+            self._laws.append((self._run, children.law))
+        return self._head.target_ids(children.ids).tolist(), children.log_q.tolist(), children.chances.tolist()
 
     def values(self) -> list[list[float]]:
         """See `Growth`."""

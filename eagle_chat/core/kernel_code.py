@@ -39,7 +39,7 @@ def code(machine: Machine, parallel: bool) -> str:
     kernel_bf12.add_packing(made, machine)
     kernel_parts.add_parts(made, machine.lanes)
     kernel_layer.add_layers(made, machine, dtypes, parallel)
-    kernel_head.add_head(made, machine)
+    kernel_head.add_head(made, machine, dtypes)
     return str(made)
 
 

@@ -23,22 +23,65 @@ from eagle_chat.core.kernel_ir import (
     declared,
     number,
 )
-from eagle_chat.core.kernel_machine import Machine
+from eagle_chat.core.kernel_layer import call_one_of, named
+from eagle_chat.core.kernel_machine import CALL, CHOICE, INPUTS, Machine
 from eagle_chat.core.kernel_parts import exponential, load, same, store
 
 TABLES = {"f32": FLOAT, "bf16": SHORT}
 """Forms of an embedding table."""
 
 
-def add_head(made: Any, machine: Machine) -> None:
-    """Put `gather_<form>` and `best` into the module."""
+def add_head(made: Any, machine: Machine, dtypes: list[str]) -> None:
+    """Put `gather_<form>`, `best`, `level` and `choose` into the module."""
     kind = ir.VectorType(FLOAT, machine.lanes)
-    for form, element in TABLES.items():
-        _gather(made, kind, form, element)
+    gathers = [_gather(made, kind, form, element) for form, element in TABLES.items()]
     _best(made, kind)
+    _level(made, gathers)
+    _choose(made, [made.globals[f"product_{dtype}"] for dtype in dtypes])
 
 
-def _gather(made: Any, kind: Any, form: str, element: Any) -> None:
+def _level(made: Any, gathers: list[Any]) -> None:
+    """level(inputs, call, layer): an `eagle3` head's layer from its tokens and hidden inputs on, from pointers to the
+    numbers named in `INPUTS`, `CALL` (whose `input` is room for what the layer reads) and `LAYER`."""
+    function = ir.Function(made, ir.FunctionType(VOID, [POINTER] * 3), "level")
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    inputs, call, layer = function.args
+    given, room = named(builder, inputs, INPUTS), named(builder, call, CALL)
+    rows, embedding_size, hidden_size = room["rows"], given["embedding_size"], given["hidden_size"]
+    stride, epsilon = builder.add(embedding_size, hidden_size), given["epsilon"]
+    table = [given["table"], given["tokens"], given["embedding_norm"], room["input"]]
+    call_one_of(builder, given["form"], gathers, [*table, rows, embedding_size, stride, epsilon])
+    beside = at_offset(builder, room["input"], FLOAT, embedding_size)
+    for norm, goal, apart in (("hidden_norm", beside, stride), ("residual_norm", room["states"], hidden_size)):
+        source = [given["hidden"], given["places"], given[norm], goal]
+        builder.call(gathers[0], [*source, rows, hidden_size, apart, epsilon])
+    builder.call(made.globals["layers"], [call, layer, number(1)])
+    builder.ret_void()
+
+
+def _choose(made: Any, products: list[Any]) -> None:
+    """choose(arguments): see `CHOICE`. Returns what `best` returns, or 1."""
+    function = ir.Function(made, ir.FunctionType(LONG, [POINTER]), "choose")
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    given = named(builder, function.args[0], CHOICE)
+    rows, width, size = given["rows"], given["hidden_size"], given["size"]
+    nothing = ir.Constant(POINTER, None)
+    has_norm = builder.icmp_unsigned("!=", builder.ptrtoint(given["norm"], LONG), number(0))
+    with builder.if_then(has_norm):
+        builder.call(
+            made.globals["norm"], [given["hidden"], given["norm"], given["normed"], rows, width, given["epsilon"]]
+        )
+    read = builder.select(has_norm, given["normed"], given["hidden"])
+    threads = builder.trunc(given["threads"], INT)
+    product = [read, given["weight"], nothing, nothing, given["logits"], rows, width, size, threads]
+    call_one_of(builder, given["form"], products, product)
+    with builder.if_then(builder.icmp_unsigned("==", given["count"], number(0))):
+        builder.ret(number(1))
+    chosen = [given[name] for name in ("logits", "ids", "values", "rows", "size", "count")]
+    builder.ret(builder.call(made.globals["best"], chosen))
+
+
+def _gather(made: Any, kind: Any, form: str, element: Any) -> Any:
     """gather(table, places, weight, y, rows, size, stride, epsilon): rows `places` (int64) of `table` [any, size] to y,
     where rows begin `stride` apart; through the norm with `weight` where there is one."""
     signature = ir.FunctionType(VOID, [POINTER] * 4 + [LONG] * 3 + [FLOAT])
@@ -64,12 +107,13 @@ def _gather(made: Any, kind: Any, form: str, element: Any) -> None:
         builder.call(made.globals["norm"], [goal, weight, goal, number(1), size, epsilon])
     by_row.close([])
     builder.ret_void()
+    return function
 
 
 def _best(made: Any, kind: Any) -> None:
     """best(logits, ids, values, rows, size, count): the `count` highest of each row of logits [rows, size], best first
-    and of equals the first: `ids` int64 and `values` float32 [rows, count], their log-softmax. Returns whether they are usable: less than
-    `count` numbers that are neither NaN nor -inf, or +inf among them, are not."""
+    and of equals the first: `ids` int64 and `values` float32 [rows, count], their log-softmax. Returns 1, or 0 where
+    they are unusable: fewer than `count` are numbers above -inf, or one is infinite."""
     signature = ir.FunctionType(LONG, [POINTER] * 3 + [LONG] * 3)
     function = ir.Function(made, signature, "best")
     builder = ir.IRBuilder(function.append_basic_block("entry"))

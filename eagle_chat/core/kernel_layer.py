@@ -42,24 +42,37 @@ def add_layers(made: Any, machine: Machine, dtypes: list[str], parallel: bool) -
     _all_layers(made, [_layer(made, dtype, attend, copy) for dtype in dtypes])
 
 
+def call_one_of(builder: Any, number_of: Any, functions: list[Any], arguments: list[Any]) -> None:
+    """Call the function of this number."""
+    after = builder.append_basic_block("called")
+    choice = builder.switch(number_of, after)
+    for at, function in enumerate(functions):
+        case = builder.append_basic_block(f"case{at}")
+        choice.add_case(number(at), case)
+        builder.position_at_end(case)
+        builder.call(function, arguments)
+        builder.branch(after)
+    builder.position_at_end(after)
+
+
 def _attend(made: Any, kind: Any, parallel: bool) -> Any:
     """attend(arguments, threads): the numbers named in `ATTENTION`."""
 
     def share(builder: Any, place: Any, first: Any, last: Any) -> None:
-        values = _named(builder, place, ATTENTION)
+        values = named(builder, place, ATTENTION)
         units = Loop(builder, first, last)
         _unit(made, builder, kind, values, units.at)
         units.close([])
 
     def count(builder: Any, place: Any) -> Any:
-        values = _named(builder, place, ATTENTION)
+        values = named(builder, place, ATTENTION)
         return builder.mul(values["rows"], values["heads"])
 
     return in_parallel(made, "attend", count, share, parallel)
 
 
-def _named(builder: Any, place: Any, names: tuple[str, ...]) -> dict[str, Any]:
-    """What lies at `place`, by name."""
+def named(builder: Any, place: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    """What lies at `place`, by name, in 64 bits each."""
     kinds = [FLOAT if name in ("epsilon", "scale") else LONG if name in NUMBERS else POINTER for name in names]
     return dict(zip(names, from_memory(builder, place, kinds), strict=True))
 
@@ -162,7 +175,7 @@ def _layer(made: Any, dtype: str, attend: Any, append: Any) -> Any:
     function = ir.Function(made, ir.FunctionType(VOID, [POINTER] * 5), f"layer_{dtype}")
     function.linkage = "internal"
     builder = ir.IRBuilder(function.append_basic_block("entry"))
-    given = _named(builder, function.args[0], CALL) | _named(builder, function.args[1], LAYER)
+    given = named(builder, function.args[0], CALL) | named(builder, function.args[1], LAYER)
     given |= dict(zip(("input", "x", "y"), function.args[2:], strict=True))
     rows, hidden_size, size = given["rows"], given["hidden_size"], given["head_size"]
     threads = builder.trunc(given["threads"], ir.IntType(32))
@@ -209,22 +222,15 @@ def _all_layers(made: Any, functions: list[Any]) -> None:
     function = ir.Function(made, ir.FunctionType(VOID, [POINTER, POINTER, LONG]), "layers")
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     call, layers, count = function.args
-    given = _named(builder, call, CALL)
+    given = named(builder, call, CALL)
     by_layer = Loop(builder, number(0), count)
     layer = at_offset(builder, layers, LONG, builder.mul(by_layer.at, number(len(LAYER))))
-    own = _named(builder, layer, LAYER)
+    own = named(builder, layer, LAYER)
     step = builder.mul(given["rows"], own["hidden_size"])
     x = at_offset(builder, given["states"], FLOAT, builder.mul(by_layer.at, step))
     first = builder.icmp_unsigned("==", by_layer.at, number(0))
     read = builder.select(first, given["input"], x)
-    after = builder.append_basic_block("layer_done")
-    choice = builder.switch(own["form"], after)
-    for at, one in enumerate(functions):
-        case = builder.append_basic_block(f"form{at}")
-        choice.add_case(number(at), case)
-        builder.position_at_end(case)
-        builder.call(one, [call, layer, read, x, at_offset(builder, x, FLOAT, step)])
-        builder.branch(after)
-    builder.position_at_end(after)
+    arguments = [call, layer, read, x, at_offset(builder, x, FLOAT, step)]
+    call_one_of(builder, own["form"], functions, arguments)
     by_layer.close([])
     builder.ret_void()

@@ -55,11 +55,10 @@ class Kernels:
         self._rotate = self._function("rotate", *[pointer] * 4, *[size] * 4)
         self.layers = self._function("layers", pointer, pointer, size)
         """Whole decoder layers: see `kernel_layer.add_layers`."""
+        self.level = self._function("level", *[pointer] * 3)
+        self.choose = self._function("choose", pointer, returns=size)
+        """A level of a draft: see `kernel_head`."""
         self._best = self._function("best", *[pointer] * 3, *[size] * 3, returns=size)
-        self._gather = {
-            dtype: self._function(f"gather_{DTYPES[dtype]}", *[pointer] * 4, *[size] * 3, ctypes.c_float)
-            for dtype in (torch.float32, torch.bfloat16)
-        }
 
     def _function(self, name: str, *arguments: Any, returns: Any = None) -> Any:
         return ctypes.CFUNCTYPE(returns, *arguments)(self._engine.get_function_address(name))
@@ -120,24 +119,15 @@ class Kernels:
         return result
 
     def rotate(self, x: Tensor, heads: int, cos: Tensor, sin: Tensor, positions: Tensor) -> None:
-        """RoPE in place, of the first `heads` heads of x float32 [M, all heads, D]; `cos` and `sin` [any, D] by position
-        (int64 [M]), the first half of `sin` negated. All are contiguous, and half a head is whole vectors."""
+        """RoPE in place, of the first `heads` heads of x float32 [M, all heads, D]; `cos` and `sin` [any, D] by their
+        position (int64 [M]), the first half of `sin` negated. All are contiguous; half a head is whole vectors."""
         rows, size = x.shape[0], x.shape[2]
         angles = cos.data_ptr(), sin.data_ptr(), positions.data_ptr()
         self._rotate(x.data_ptr(), *angles, rows, x.shape[1] * size, heads, size // 2)
 
-    def gather(
-        self, table: Tensor, rows: Tensor, out: Tensor, weight: Tensor | None = None, epsilon: float = 0.0
-    ) -> None:
-        """Rows (int64 [M]) of a table [any, size] in float32 or bfloat16, into `out` float32 [M, size], whose rows may
-        lie apart; through the norm with `weight` where one is given. Whole vectors only."""
-        place = 0 if weight is None else weight.data_ptr()
-        shape = rows.shape[0], table.shape[1], out.stride(0)
-        self._gather[table.dtype](table.data_ptr(), rows.data_ptr(), place, out.data_ptr(), *shape, epsilon)
-
     def best(self, logits: Tensor, count: int) -> tuple[Tensor, Tensor] | None:
-        """The `count` highest of each row of logits float32 [R, V], best first: their ids, int64, and their log-softmax,
-        both [R, count]; None where NaN or infinity is in the way. Whole vectors only."""
+        """The `count` highest of each row of logits float32 [R, V], best first: their ids, int64, and log-softmax, both
+        [R, count]; None where NaN or infinity is in the way. Whole vectors only."""
         logits = logits.contiguous()
         rows, size = logits.shape
         ids, values = torch.empty(rows, count, dtype=torch.int64), torch.empty(rows, count)

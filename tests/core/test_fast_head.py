@@ -53,7 +53,7 @@ def test_the_same_as_the_layers_of_transformers(name: str, size: int, monkeypatc
     with torch.inference_mode():
         fast = head.fast_path()
         assert fast is not None
-        assert (fast._compiled is not None) == (size == 64 and kernels() is not None)
+        assert (fast.compiled is not None) == (size == 64 and kernels() is not None)
         found = run(head)
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=5e-5 * max(1.0, float(other.abs().max())))
@@ -96,7 +96,7 @@ def test_a_rounded_head_is_the_head_with_rounded_weights(kind: str, monkeypatch:
         fast = head.fast_path()
         assert fast is not None
         assert fast.is_rounded
-        assert fast._compiled is not None
+        assert fast.compiled is not None
         found = run(head)
     with torch.no_grad():
         for module in head.modules():

@@ -195,7 +195,7 @@ def test_compiled_drafts_are_lossless(dtype: torch.dtype, monkeypatch: pytest.Mo
             with torch.inference_mode():
                 fast = head.fast_path()
             assert fast is not None
-            assert fast._compiled is not None
+            assert fast.compiled is not None
 
 
 @pytest.mark.parametrize("plan", PLANS)

@@ -258,16 +258,3 @@ def test_the_best_of_unusable_rows_is_left_to_others(compiled: Kernels, value: f
     logits[1, :2] = 1.0
     assert compiled.best(logits, 3) is None
     assert compiled.best(logits[:1], 3) is not None
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_rows_of_a_table(compiled: Kernels, dtype: torch.dtype) -> None:
-    table, weight = torch.randn(9, 64).to(dtype), torch.rand(64) + 0.5
-    rows = torch.tensor([8, 0, 8, 3])
-    out = torch.zeros(4, 128)
-    compiled.gather(table, rows, out[:, 64:])
-    assert torch.equal(out[:, 64:], table[rows].float())
-    assert bool((out[:, :64] == 0.0).all())
-    compiled.gather(table, rows, out[:, :64], weight, 1e-3)
-    expected = torch.nn.functional.rms_norm(table[rows].float(), (64,), weight, eps=1e-3)
-    torch.testing.assert_close(out[:, :64], expected)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagle_chat.core import fast_select
 from eagle_chat.core.cache import TreeCache
 from eagle_chat.core.transfer import sent
 
@@ -41,6 +42,11 @@ class Drafter:
         of_tokens, at = numbers
         output: Tensor = self._head(of_tokens, chosen, at, seen, cache)
         return output
+
+    def best(self, hidden: Tensor, count: int) -> tuple[list[list[int]], list[list[float]]]:
+        """Target ids and log-probabilities of the `count` best tokens after outputs [M, H], best first, [M][count]."""
+        ids, log_q = fast_select.best(self.logits(hidden).float(), count)
+        return self._head.target_ids(ids).tolist(), log_q.tolist()
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Draft logits [M, Vd] of outputs [M, H]."""
