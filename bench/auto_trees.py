@@ -30,6 +30,7 @@ from eagle_chat.core.costs import CostTable
 from eagle_chat.core.engine import Engine
 from eagle_chat.core.events import Committed
 from eagle_chat.core.heads.base import DraftHead
+from eagle_chat.core.heads.drafter import Drafter
 
 AUTO = "auto"
 GRID = {
@@ -46,18 +47,31 @@ GRID = {
 CONTEXT = 128
 
 
+class Counted:
+    """A drafter that notes how many nodes were run for each level."""
+
+    def __init__(self, drafter: Drafter, rows: list[int]) -> None:
+        self.fuse, self.run = drafter.fuse, drafter.run
+        self._drafter, self._rows = drafter, rows
+
+    def best(self, hidden: Tensor, count: int) -> tuple[list[list[int]], list[list[float]]]:
+        """See `Drafter`."""
+        self._rows.append(hidden.shape[0])
+        return self._drafter.best(hidden, count)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """See `Drafter`."""
+        self._rows.append(hidden.shape[0])
+        return self._drafter.logits(hidden)
+
+
 class Levels:
     """Listens to a head: how many nodes it ran for each level of the draft at hand."""
 
     def __init__(self, head: DraftHead) -> None:
         self.rows: list[int] = []
-        logits = head.logits
-
-        def counted(hidden: Tensor) -> Tensor:
-            self.rows.append(hidden.shape[0])
-            return logits(hidden)
-
-        head.logits = counted  # type: ignore[method-assign]
+        drafter = head.drafter
+        head.drafter = lambda: Counted(drafter(), self.rows)  # type: ignore[method-assign, assignment, return-value]
 
     def seconds(self, costs: CostTable) -> float:
         """What the draft cost by the table; the next one begins."""
