@@ -9,7 +9,7 @@ MEMORY = 64
 """Cycles over which the rate is averaged, about."""
 FIRST_GUESS = 1.3
 """Tokens a plain step's time that are expected before anything was seen, with the weight of `MEMORY` / 8 cycles."""
-CREDIT = 2.0
+CREDIT = 4.0
 """Most tokens that drafting can be ahead of plain steps or behind: how long it takes to give up."""
 SHORTEST_REST, LONGEST_REST = 4, 64
 """Plain steps after drafting was given up, doubled each time that it does not pay when tried again."""
