@@ -71,7 +71,7 @@ def _key(target: Target, head: DraftHead, context: int) -> str:
     drafts += " int8" if fast is not None and fast.is_rounded else ""
     device = torch.cuda.get_device_name(target.device) if target.device.type == "cuda" else str(target.device)
     where = f"{machine.machine_key()} {device} {str(target.dtype).removeprefix('torch.')} {kind}"
-    return f"costs 5 {where} {target.name} {shape} {drafts} context {context}"
+    return f"costs 6 {where} {target.name} {shape} {drafts} context {context}"
 
 
 @torch.inference_mode()

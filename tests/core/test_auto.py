@@ -112,7 +112,7 @@ def test_a_useless_draft_is_given_up_and_tried_again() -> None:
     engine.head.logits = lambda hidden: drafts.append(1) or original(hidden)  # type: ignore[method-assign,func-returns-value]
     tokens = tiny.answer(engine, PROMPT, sampling=tiny.GREEDY64, tree=TreeConfig("dynamic", 1, total_tokens=-1))
     assert tokens == PLAIN_TOKENS
-    assert 2 <= len(drafts) < 20
+    assert 2 <= len(drafts) < 32, "of 64"
 
 
 def test_drafting_comes_back_when_it_pays_again() -> None:

@@ -108,6 +108,29 @@ def test_compiled_layers_compute_the_same(architecture: str, monkeypatch: pytest
         assert sum(states is not None for states in calls) == 6  # the prefill is left to torch
 
 
+@pytest.mark.parametrize("length", [3, 30, 47])
+def test_a_row_is_the_same_to_the_last_bit_with_any_threads_and_rows(
+    length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However the queries are shared out among units of work: drafted text is plain text in bfloat16 because of this."""
+    if kernels() is None:
+        pytest.skip("no kernels for this processor")
+    fast = fast_target_of("llama", monkeypatch, PLANS["panels"], **WHOLE)
+    before, prefix = torch.get_num_threads(), tiny.prompts(1, length)[0]
+    try:
+        torch.set_num_threads(1)
+        alone = run_tree(fast, prefix, 1, (8,)).features
+        for count in (2, 3, 8, 24):
+            features = []
+            for threads in (1, 2, 3, 5):
+                torch.set_num_threads(threads)
+                features.append(run_tree(fast, prefix, count, (8,)).features)
+            assert torch.equal(features[0][:1], alone)
+            assert all(torch.equal(one, features[0]) for one in features)
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_trees_are_compiled_where_single_rows_have_another_layout(monkeypatch: pytest.MonkeyPatch) -> None:
     if kernels() is None:
         pytest.skip("no kernels for this processor")
