@@ -112,7 +112,7 @@ def test_compiled_layers_compute_the_same(architecture: str, monkeypatch: pytest
 def test_a_row_is_the_same_to_the_last_bit_with_any_threads_and_rows(
     length: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However the queries are shared out among units of work: drafted text is plain text in bfloat16 because of this."""
+    """However the queries are shared out among units: drafted text is plain text in bfloat16 because of this."""
     if kernels() is None:
         pytest.skip("no kernels for this processor")
     fast = fast_target_of("llama", monkeypatch, PLANS["panels"], **WHOLE)
