@@ -24,6 +24,8 @@ from eagle_chat.core.kernels import DTYPES, Kernels, kernels
 PLACE = {name: at for at, name in enumerate(LAYER)}
 STATES, ANGLES = CALL.index("normed"), CALL.index("cos")
 """Where in a call the places to work in begin and end."""
+KEPT = 2**22
+"""Numbers of a place to work in that is kept for fewer rows than it was made for."""
 BUFFERS = slice(PLACE["keys"], PLACE["values"] + 1)
 
 
@@ -117,8 +119,9 @@ class Frame:
 
     def make_room(self, sizes: list[int], scores: int, rows: int, length: int) -> None:
         """Places to work in, for `rows` that see up to `length` entries."""
-        if self._room.shape[0] < sum(sizes) + scores:
-            self._room = torch.empty(sum(sizes) + scores)
+        needed = sum(sizes) + scores
+        if not needed <= self._room.shape[0] <= max(4 * needed, KEPT):
+            self._room = torch.empty(needed)
         place = self._room.data_ptr()
         self.call[STATES:ANGLES] = [place + 4 * before for before in itertools.accumulate(sizes, initial=0)]
         self.rows, self.length = rows, length

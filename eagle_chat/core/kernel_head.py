@@ -22,6 +22,7 @@ from eagle_chat.core.kernel_ir import (
     broadcast,
     declared,
     number,
+    widened,
 )
 from eagle_chat.core.kernel_layer import call_one_of, named
 from eagle_chat.core.kernel_machine import CALL, CHOICE, INPUTS, Machine
@@ -95,11 +96,9 @@ def _gather(made: Any, kind: Any, form: str, element: Any) -> Any:
     across = Loop(builder, number(0), size)
     if form == "f32":
         value = load(builder, kind, source, across.at)
-    else:  # a bfloat16 is the upper half of a float32
-        wide = ir.VectorType(INT, kind.count)
-        short = at_offset(builder, source, SHORT, across.at)
-        loaded = builder.zext(builder.load(short, typ=ir.VectorType(SHORT, kind.count), align=2), wide)
-        value = builder.bitcast(builder.shl(loaded, ir.Constant(wide, [16] * kind.count)), kind)
+    else:
+        shorts = at_offset(builder, source, SHORT, across.at)
+        value = widened(builder, builder.load(shorts, typ=ir.VectorType(SHORT, kind.count), align=2))
     store(builder, value, goal, across.at)
     across.close([], number(kind.count))
     has_norm = builder.icmp_unsigned("!=", builder.ptrtoint(weight, LONG), number(0))

@@ -61,6 +61,14 @@ def broadcast(builder: Any, value: Any, kind: Any) -> Any:
     return builder.shuffle_vector(single, undefined, ir.Constant(ir.VectorType(INT, kind.count), [0] * kind.count))
 
 
+def widened(builder: Any, shorts: Any) -> Any:
+    """Vector of bfloat16 in float32: it is the upper half of one."""
+    count = shorts.type.count
+    wide = ir.VectorType(INT, count)
+    upper = builder.shl(builder.zext(shorts, wide), ir.Constant(wide, [16] * count))
+    return builder.bitcast(upper, ir.VectorType(FLOAT, count))
+
+
 def to_memory(builder: Any, values: list[Any]) -> Any:
     """A place with these values, each in 64 bits; pointers as addresses, a float32 as its bits."""
     room = builder.alloca(LONG, size=len(values))

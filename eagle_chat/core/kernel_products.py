@@ -25,6 +25,7 @@ from eagle_chat.core.kernel_ir import (
     in_parallel,
     number,
     to_memory,
+    widened,
 )
 from eagle_chat.core.kernel_machine import Machine
 
@@ -128,8 +129,8 @@ def _weights(builder: Any, machine: Machine, panel: Any, dtype: str, at: Any) ->
             yield loaded
         elif dtype == "i8":
             yield builder.sitofp(builder.sext(loaded, wide), floats)
-        else:  # a bfloat16 is the upper half of a float32
-            yield builder.bitcast(builder.shl(builder.zext(loaded, wide), ir.Constant(wide, [16] * lanes)), floats)
+        else:
+            yield widened(builder, loaded)
 
 
 def _scaled(builder: Any, values: list[Any], machine: Machine, panel: Any, depth: Any) -> list[Any]:
