@@ -103,8 +103,11 @@ def main() -> None:
         print(f"context {context}: plain step / bare forward = {ratio:.3f} (bare {bare * 1e3:.1f} ms)", flush=True)
     timer = Timer()
     timer.wrap(engine.target, "forward", "target")
-    for name in ("forward", "fuse", "logits"):
-        timer.wrap(engine.head, name, "head")
+    assert engine.head is not None
+    with torch.inference_mode():
+        kind = type(engine.head.drafter())
+    for name in ("run", "fuse", "best"):
+        timer.wrap(kind, name, "head")
     for context in options.contexts:
         split = cycle_split(engine, timer, context, options.cycles)
         shares = ", ".join(f"{name} {1e3 * split[name]:.2f} ms" for name in split)
