@@ -84,6 +84,10 @@ class Form(Protocol):
     def copy(self) -> Tensor:
         """W [N, K] taken out of this layout."""
 
+    @property
+    def num_bytes(self) -> int:
+        """Of memory."""
+
 
 class Dense:
     """W^T [K, N], contiguous or the view of a weight by rows."""
@@ -109,6 +113,11 @@ class Dense:
     def copy(self) -> Tensor:
         """See `Form`."""
         return self.transposed.t().clone()
+
+    @property
+    def num_bytes(self) -> int:
+        """See `Form`."""
+        return self.transposed.nbytes
 
 
 class Packed:
@@ -140,6 +149,11 @@ class Packed:
         """See `Form`."""
         return self._packed.to_dense()
 
+    @property
+    def num_bytes(self) -> int:
+        """See `Form`; without what oneDNN fills its blocks up with."""
+        return self._packed.numel() * self._packed.element_size()
+
 
 class Panels:
     """W in the panels of our own kernels."""
@@ -163,6 +177,11 @@ class Panels:
     def copy(self) -> Tensor:
         """See `Form`."""
         return unpack(self.panels, self._compiled.machine)
+
+    @property
+    def num_bytes(self) -> int:
+        """See `Form`."""
+        return self.panels.nbytes
 
     def widen(self) -> None:
         """Keep bfloat16 weights as they are, no longer in 12 bits."""
@@ -214,8 +233,8 @@ class Matrix:
         self.plan = plan
         self.one, self.many = made[plan.one], made[plan.many]
         self.shape = rows.shape
-        self.num_bytes = rows.numel() * rows.element_size()
-        self.extra_bytes = self.num_bytes * (len(plan.layouts) - 1)
+        self.num_bytes = self.many.num_bytes
+        self.extra_bytes = self.one.num_bytes if self.one is not self.many else 0
 
     def for_rows(self, count: int) -> Form:
         """The layout to multiply `count` rows with."""
