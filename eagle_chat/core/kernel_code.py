@@ -11,6 +11,7 @@ from llvmlite import __version__ as llvmlite_version
 from llvmlite import binding, ir
 
 from eagle_chat.core import (
+    kernel_attention,
     kernel_bf12,
     kernel_head,
     kernel_ir,
@@ -25,7 +26,16 @@ from eagle_chat.core.files import write_atomic
 from eagle_chat.core.kernel_machine import Machine
 from eagle_chat.core.kernel_products import FORMS
 
-SOURCES = (kernel_machine, kernel_ir, kernel_bf12, kernel_products, kernel_parts, kernel_layer, kernel_head)
+SOURCES = (
+    kernel_machine,
+    kernel_ir,
+    kernel_bf12,
+    kernel_products,
+    kernel_parts,
+    kernel_attention,
+    kernel_layer,
+    kernel_head,
+)
 DIGEST = 32
 """Bytes of a SHA-256 that a kept file begins with, of what follows: machine code that is damaged must not run."""
 

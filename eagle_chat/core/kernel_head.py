@@ -21,10 +21,11 @@ from eagle_chat.core.kernel_ir import (
     at_offset,
     broadcast,
     declared,
+    named,
     number,
     widened,
 )
-from eagle_chat.core.kernel_layer import call_one_of, named
+from eagle_chat.core.kernel_layer import call_one_of
 from eagle_chat.core.kernel_machine import CALL, CHOICE, INPUTS, Machine
 from eagle_chat.core.kernel_parts import exponential, load, same, store
 

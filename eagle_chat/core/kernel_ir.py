@@ -6,6 +6,8 @@ from typing import Any
 
 from llvmlite import ir
 
+from eagle_chat.core.kernel_machine import SIZES
+
 FLOAT, BYTE, SHORT, INT, LONG = ir.FloatType(), ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64)
 POINTER, VOID = ir.PointerType(), ir.VoidType()
 
@@ -85,6 +87,12 @@ def from_memory(builder: Any, place: Any, kinds: list[Any]) -> list[Any]:
     """The values of these kinds that `to_memory`, or a program, has put there."""
     places = [at_offset(builder, place, LONG, number(at)) for at in range(len(kinds))]
     return [builder.load(where, typ=kind, align=8) for where, kind in zip(places, kinds, strict=True)]
+
+
+def named(builder: Any, place: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    """What lies at `place`, by name, in 64 bits each."""
+    kinds = [FLOAT if name in ("epsilon", "scale") else LONG if name in SIZES else POINTER for name in names]
+    return dict(zip(names, from_memory(builder, place, kinds), strict=True))
 
 
 def in_parallel(made: Any, name: str, count: Any, share: Any, parallel: bool) -> Any:

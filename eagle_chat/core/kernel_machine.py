@@ -35,7 +35,8 @@ CHOICE = (
 with `count` above 0 the best of its logits too, see `kernel_head`."""
 SIZES = {
     "rows", "start", "capacity", "threads", "form", "depth", "hidden_size", "heads", "kv_heads", "head_size",
-    "inner_size", "epsilon", "scale", "embedding_size", "size", "count",
+    "inner_size", "epsilon", "scale", "embedding_size", "size", "count", "group", "length", "stride", "rows_each",
+    "heads_each",
 }  # fmt: skip
 """All others are addresses."""
 
