@@ -38,9 +38,8 @@ class Drafter:
         device = self._head.device
         chosen = hidden if rows is None else hidden[sent(torch.tensor(rows), device)]
         seen = None if among_new is None else sent(among_new, device)
-        numbers = (sent(torch.tensor(values), device) for values in (tokens, positions))
-        of_tokens, at = numbers
-        output: Tensor = self._head(of_tokens, chosen, at, seen, cache)
+        named, at = (sent(torch.tensor(values), device) for values in (tokens, positions))
+        output: Tensor = self._head(named, chosen, at, seen, cache)
         return output
 
     def best(self, hidden: Tensor, count: int) -> tuple[list[list[int]], list[list[float]]]:
