@@ -122,21 +122,23 @@ class Handlers:
             yield (gr.skip(),) * 6
             return
         was_running: bool | None = None
-        notice = ""
+        notice = said = ""
         for picture in answer(self._service, session, Controls(*values)):
             inspector = server_html(picture.metrics) if self._service.is_server else picture.explorer
             if picture.left:
                 inspector = self._at_rest(session)
             if not picture.running and session.remark is STOPPING:
                 session.remark = Remark()
-            yield _chat_outputs(picture, inspector, picture.running != was_running, session.remark)
-            was_running, notice = picture.running, picture.notice
+            notice, said = picture.notice, picture.notice or session.remark.now()
+            yield _chat_outputs(picture, inspector, picture.running != was_running, said)
+            was_running = picture.running
         if was_running is None:  # another request has it
             yield (gr.skip(),) * 6
             return
         time.sleep(LATE)
-        if not session.busy:
-            yield gr.skip(), gr.skip(), gr.skip(), session.remark.now() or notice, gr.skip(), gr.skip()
+        late = session.remark.now() or notice
+        if not session.busy and late != said:  # the same again could wipe away what is being said just now
+            yield gr.skip(), gr.skip(), gr.skip(), late, gr.skip(), gr.skip()
 
     def _at_rest(self, session: Session) -> Any:
         """What the inspector shows while nothing is being made: the conversation, or what there is before one."""
@@ -253,11 +255,11 @@ def _said(session: Session, error: EagleChatError) -> str:
     return session.remark.text
 
 
-def _chat_outputs(picture: Picture, inspector: Any, switched: bool, remark: Remark) -> tuple[Any, ...]:
+def _chat_outputs(picture: Picture, inspector: Any, switched: bool, notice: str) -> tuple[Any, ...]:
     """As the chat's outputs; `inspector` and buttons only where they change."""
     question = gr.skip() if picture.question is None else picture.question
     buttons = (_button(not picture.running), _button(picture.running)) if switched else (gr.skip(), gr.skip())
-    return question, picture.transcript, inspector or gr.skip(), picture.notice or remark.now(), *buttons
+    return question, picture.transcript, inspector or gr.skip(), notice, *buttons
 
 
 def _button(active: bool) -> Any:
