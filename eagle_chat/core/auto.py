@@ -11,7 +11,7 @@ import itertools
 from dataclasses import dataclass
 
 from eagle_chat.core.calibration import Calibration
-from eagle_chat.core.children import BestChildren, ChildRule, SampledChildren
+from eagle_chat.core.children import ChildRule, ranked
 from eagle_chat.core.costs import CostTable
 from eagle_chat.core.drafting import grow
 from eagle_chat.core.growth import DraftInput
@@ -44,7 +44,7 @@ class AutoTree:
     def draft(self, head: DraftHead, start: DraftInput, rule: ChildRule | None = None) -> DraftTree | UnreadTree:
         """Expand while it pays, keep what pays; perhaps the root alone."""
         pace, by_rank = start.pace or Pace(self.costs), (start.calibration or Calibration()).by_rank(self.top_k)
-        growth = grow(head, start, BestChildren() if rule is None or isinstance(rule, SampledChildren) else rule)
+        growth = grow(head, start, ranked(rule))
         growth.add_all(self.top_k)
         seconds = self.costs.first
         levels = growth.values()

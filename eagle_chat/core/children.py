@@ -81,6 +81,11 @@ class SampledChildren:
         return Children(order, log_q, log_q, law)
 
 
+def ranked(rule: ChildRule | None) -> ChildRule:
+    """The rule for trees that are ranked and cut: that is a choice, even where children were asked to be sampled."""
+    return BestChildren() if rule is None or isinstance(rule, SampledChildren) else rule
+
+
 @dataclass(frozen=True)
 class SharedNoise:
     """Children ranked by log q + g, with the target's own noise g for their position (see the module's text).

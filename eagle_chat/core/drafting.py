@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from eagle_chat.core.children import BestChildren, ChildRule, SampledChildren
+from eagle_chat.core.children import BestChildren, ChildRule, ranked
 from eagle_chat.core.growth import DraftInput, Growth
 from eagle_chat.core.growth_lists import GrowthInLists
 from eagle_chat.core.growth_tensors import GrowthInTensors
@@ -88,8 +88,7 @@ class DynamicTree:
 
     def draft(self, head: DraftHead, start: DraftInput, rule: ChildRule | None = None) -> DraftTree | UnreadTree:
         """Expand `depth` levels (fewer where the room ends), rerank, keep the best `total_tokens - 1`."""
-        # What was ranked and cut is a choice, even where the children were asked to be sampled.
-        growth = grow(head, start, BestChildren() if rule is None or isinstance(rule, SampledChildren) else rule)
+        growth = grow(head, start, ranked(rule))
         depth = min(self.depth, start.room)
         for level in range(depth):
             if level > 0:

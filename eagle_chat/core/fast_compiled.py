@@ -81,12 +81,17 @@ class CompiledLayers:
         self.kernels.layers(frame.call_address, frame.layers_address, len(self._layers))
         return states
 
+    def takes(self, rows: int, cache: TreeCache) -> bool:
+        """Whether a call of so many rows can be made, with masks that fit."""
+        has_room = cache.addresses() is not None and cache.filled + rows <= cache.capacity
+        return has_room and self._least <= rows <= FOLDED_ROWS
+
     def frame(self, rows: int, rotation: Rotation, masks: Sequence[Tensor | None], cache: TreeCache) -> Frame | None:
         """This thread's arguments of a call, all but the first `STATES`; valid until the next one. None: see `run`."""
         buffers, length = cache.addresses(), cache.filled + rows
-        if buffers is None or not self._least <= rows <= FOLDED_ROWS:
+        if buffers is None or not self.takes(rows, cache):
             return None
-        if length > cache.capacity or any(mask is not None and mask.shape[2:] != (rows, length) for mask in masks):
+        if any(mask is not None and mask.shape[2:] != (rows, length) for mask in masks):
             return None  # what cannot be right is left to torch, which says so instead of reading beyond an end
         frame: Frame | None = getattr(self._local, "frame", None)
         if frame is None:

@@ -88,12 +88,13 @@ class CompiledDrafter(Drafter):
     ) -> Tensor:
         """See `Drafter`."""
         count = len(tokens)
+        if not self._layers.takes(count, cache):
+            return super().run(tokens, hidden, rows, positions, among_new, cache)
         numbers = np.array([tokens, range(count) if rows is None else rows, positions])
         mask = None if among_new is None else _mask(among_new, cache)
         rotation = self._fast.rope.at(torch.from_numpy(numbers[2]), max(positions))
         frame = self._layers.frame(count, rotation, [mask], cache)
-        if frame is None:
-            return super().run(tokens, hidden, rows, positions, among_new, cache)
+        assert frame is not None, "the mask was made for this cache"
         hidden = hidden.float().contiguous()
         width = hidden.shape[1]
         states, both = torch.empty(2, count, width), torch.empty(count, self._table.shape[1] + width)
