@@ -6,10 +6,11 @@ on the page.
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ParamSpec
 
 import gradio as gr
 
@@ -24,6 +25,7 @@ from eagle_chat.webui.server_html import INTRODUCTION, server_html
 from eagle_chat.webui.service import EngineService, Status
 from eagle_chat.webui.session import Remark, Session, Sessions
 
+P = ParamSpec("P")
 LARGEST_SEED = 2**31
 STOPPING = Remark("Stopping after this cycle …", math.inf)
 READABLE = 6.0
@@ -53,6 +55,20 @@ def status_text(status: Status, service: EngineService, base: str) -> str:
     else:
         parts.append("ready")
     return " · ".join(parts)
+
+
+def _last_word(stream: Callable[P, Iterator[tuple[Any, ...]]]) -> Callable[P, Iterator[tuple[Any, ...]]]:
+    """End a stream of outputs with one that changes nothing. Gradio sends the last one again when the stream has ended,
+    which would undo what was pressed since it was seen."""
+
+    @functools.wraps(stream)
+    def ended(*arguments: P.args, **options: P.kwargs) -> Iterator[tuple[Any, ...]]:
+        outputs: tuple[Any, ...] = ()
+        for outputs in stream(*arguments, **options):
+            yield outputs
+        yield (gr.skip(),) * len(outputs)
+
+    return ended
 
 
 class Handlers:
@@ -111,6 +127,7 @@ class Handlers:
             session.remark = Remark("At temperature 0 the same settings give the same answer.", math.inf)
         return gr.skip(), transcript(session, (question, "", "")), session.remark.now(), again
 
+    @_last_word
     def answer(self, request: gr.Request, *values: Any) -> Iterator[tuple[Any, ...]]:
         """Answer the pending question: input, transcript, explorer, notice, send and stop buttons."""
         try:
@@ -218,9 +235,10 @@ class Handlers:
         except EagleChatError as error:
             return gr.skip(), error_notice(error)
 
+    @_last_word
     def compare(
         self, request: gr.Request, question: str, left: str, right: str, *values: Any
-    ) -> Iterator[tuple[Any, Any, Any, Any, Any, Any]]:
+    ) -> Iterator[tuple[Any, ...]]:
         """Two answers: lanes, verdict, explorer, notice, start and stop buttons."""
         try:
             session = self.session(request)
@@ -231,9 +249,10 @@ class Handlers:
             explorer = one.explorer or gr.skip()
             yield one.lanes, one.verdict, explorer, one.notice, _button(not one.running), _button(one.running)
 
+    @_last_word
     def sample(
         self, request: gr.Request, prompt: str, rule: str, policy: str, draws: float, temperature: float, *values: Any
-    ) -> Iterator[tuple[Any, Any, Any, Any]]:
+    ) -> Iterator[tuple[Any, ...]]:
         """First tokens: picture, notice, start and stop buttons."""
         try:
             session = self.session(request)

@@ -126,6 +126,21 @@ def test_what_is_refused_leaves_everything_as_it_was(served: Served, new_page: C
     assert page.faults == []
 
 
+def test_what_is_pressed_right_after_an_answer_stays(served: Served, new_page: Callable[..., Any]) -> None:
+    """When a stream ends, Gradio sends its last picture again, some time after it was seen."""
+    page = new_page(served.url)
+    page.wait_for_selector("#ec-explorer .ee-title")
+    for button in ("clear", "undo", "edit"):
+        ask(page, "hello")
+        answered(page, 1)
+        page.click(f"#ec-{button}")
+        page.wait_for_selector(".ec-welcome")
+        page.wait_for_timeout(1000)
+        assert page.locator(".ec-turn").count() == 0, button
+        assert page.inner_text("#ec-notice") == ""
+        assert page.input_value(BOX) == ("hello" if button == "edit" else "")
+
+
 def test_stop_by_escape_keeps_the_part_and_the_chat_goes_on(served: Served, new_page: Callable[..., Any]) -> None:
     """By keyboard alone."""
     page = new_page(served.url)
