@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE
+
 ROOT = Path(__file__).parents[1] / "eagle_chat"
 MODULES = sorted(ROOT.rglob("*.py"))
 LONGEST = 320
@@ -126,7 +128,7 @@ def loaded_by(statement: str) -> set[str]:
     """Heavy libraries that a fresh interpreter holds after the statement."""
     program = f"import sys\n{statement}\nprint(*[name for name in {HEAVY!r} if name in sys.modules])"
     result = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120, cwd=ROOT.parent
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=PATIENCE, cwd=ROOT.parent
     )
     return set(result.stdout.split())
 

@@ -179,13 +179,14 @@ class Sessions:
     def leave(self, key: str) -> None:
         """The connection was lost. A sleeping laptop comes back, so the session only is the first to make room."""
         session = self._sessions.get(key)
-        if session is not None and not session.busy:
+        if session is not None:
             session.left = True
 
     def _make_room(self) -> None:
         if len(self._sessions) < limits.SESSIONS:
             return
-        idle = [one for one in self._sessions.values() if not one.busy]
+        # A question that was taken and never put to the engine belongs to somebody who has left in between.
+        idle = [one for one in self._sessions.values() if one.job is None]
         oldest = min(idle, key=lambda one: (not one.left, one.last_used), default=None)
         if oldest is None or not (oldest.left or self._clock() - oldest.last_used >= limits.IDLE_SECONDS):
             raise UserError(

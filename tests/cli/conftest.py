@@ -14,6 +14,7 @@ import pytest
 import eagle_chat
 from eagle_chat.cli.app import main
 from tests.cli.fake_engine import FakeEngine, Loader, Script
+from tests.patience import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 
@@ -74,5 +75,5 @@ def run_process(
 ) -> subprocess.CompletedProcess[bytes]:
     command = command_line(*argv, **script)
     return subprocess.run(
-        command, input=stdin, capture_output=True, env={**os.environ, **(env or {})}, cwd=ROOT, timeout=60
+        command, input=stdin, capture_output=True, env={**os.environ, **(env or {})}, cwd=ROOT, timeout=PATIENCE
     )

@@ -13,8 +13,7 @@ import pexpect
 import pyte
 
 from tests.cli.conftest import ROOT, command_line
-
-PATIENCE = float(os.environ.get("TEST_PATIENCE", "60"))
+from tests.patience import PATIENCE
 
 
 class _Screen(pyte.HistoryScreen):

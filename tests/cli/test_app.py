@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from tests.cli.conftest import ROOT, Program
+from tests.patience import PATIENCE
 
 HEAVY = {"torch", "transformers", "pydantic", "rich", "numpy", "huggingface_hub", "prompt_toolkit"}
 # Typer reads the options before a command's name with pydantic, even when the command is asked for help.
@@ -28,14 +29,16 @@ def test_help_and_version_import_nothing_heavy(argv: list[str], heavy: set[str])
         "import sys; from eagle_chat.cli.app import main; code = main(sys.argv[1:]);"
         f"sys.stderr.write(' '.join(name for name in {heavy} if name in sys.modules)); sys.exit(code)"
     )
-    ran = subprocess.run([sys.executable, "-c", script, *argv], capture_output=True, text=True, cwd=ROOT, timeout=60)
+    ran = subprocess.run(
+        [sys.executable, "-c", script, *argv], capture_output=True, text=True, cwd=ROOT, timeout=PATIENCE
+    )
     assert (ran.returncode, ran.stderr) == (0, "")
     assert "eagle-chat" in ran.stdout
 
 
 def test_module_is_the_program() -> None:
     command = [sys.executable, "-m", "eagle_chat", "--help"]
-    ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60)
+    ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=PATIENCE)
     assert ran.returncode == 0
     assert ran.stdout.startswith("Usage: eagle-chat [OPTIONS] COMMAND")
 

@@ -11,6 +11,7 @@ import pytest
 from eagle_chat.core.events import Committed, Drafted, Event, Finished, Started, Verified, from_json, to_json
 from eagle_chat.core.metrics import Metrics
 from tests.cli.conftest import ROOT, Program, command_line, run_process
+from tests.patience import PATIENCE
 
 STATS = "7 tok · 20.0 tok/s · τ 2.00 (3 cycles) · accept 1.00/0.00 · draft 20% verify 70% · TTFT 0.42s · seed 0"
 
@@ -125,7 +126,7 @@ def test_ctrl_c_keeps_what_there_is(flag: str | None) -> None:
     assert process.stderr.readline() == "loading smollm2 ...\n"
     time.sleep(0.7)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     assert "Traceback" not in err
     if flag == "--json":
@@ -152,7 +153,7 @@ def test_a_reader_that_leaves_is_no_trouble() -> None:
     assert process.stderr is not None
     assert process.stdout.readline() == "word\n"
     process.stdout.close()
-    assert process.wait(timeout=20) == 1
+    assert process.wait(timeout=PATIENCE) == 1
     assert process.stderr.read() == "loading smollm2 ...\n"
     process.stderr.close()
 
@@ -175,6 +176,6 @@ def test_a_full_disk_is_one_line() -> None:
 def test_closed_streams() -> None:
     words = " ".join(f"'{word}'" for word in command_line("generate", "-p", "q"))
     for closed in ("<&-", ">&-", "2>&-", "<&- >&- 2>&-"):
-        ran = subprocess.run(["/bin/sh", "-c", f"{words} {closed}"], capture_output=True, cwd=ROOT, timeout=60)
+        ran = subprocess.run(["/bin/sh", "-c", f"{words} {closed}"], capture_output=True, cwd=ROOT, timeout=PATIENCE)
         assert ran.returncode == 0
         assert b"Error" not in ran.stderr

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from eagle_chat.core.assets import asset_path
 from eagle_chat.core.events import Event
 from tests.cli.conftest import ROOT, Program
 from tests.cli.views import COLOUR, drawn, events, told, wrapped
+from tests.patience import PATIENCE
 
 if sys.platform != "win32":
     from tests.cli.terminal import Terminal
@@ -109,16 +109,14 @@ def test_a_recording_that_cannot_be_written_is_said_first(program: Program, tmp_
 
 def test_the_demo_needs_neither_a_model_nor_torch() -> None:
     script = (
-        "import sys, time; start = time.time(); from eagle_chat.cli.app import main;"
+        "import sys; from eagle_chat.cli.app import main;"
         "code = main(['replay', '--demo', '--speed', '0']);"
         "sys.stderr.write('HEAVY' if {'torch', 'transformers'} & set(sys.modules) else ''); sys.exit(code)"
     )
-    start = time.monotonic()
-    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, timeout=60)
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, timeout=PATIENCE)
     assert ran.returncode == 0
     assert "HEAVY" not in ran.stderr
     assert len(ran.stdout) > 100
-    assert time.monotonic() - start < 20  # under 2 s where nothing else runs
 
 
 def test_the_demo_is_sound() -> None:

@@ -15,8 +15,8 @@ from eagle_chat.core.config import SamplingConfig, TreeConfig
 from eagle_chat.core.events import Committed, Event, Finished, Started
 from eagle_chat.serving.server import Serving, create_app
 from tests.cli.fake_engine import committed
+from tests.patience import PATIENCE
 
-PATIENCE = 60.0
 """Seconds after which a test that waits has failed."""
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from eagle_chat.cli.app import main
 from eagle_chat.training.checkpoints import RunFolder
+from tests.patience import PATIENCE
 from tests.training.tiny_run import save_target, write_data
 
 
@@ -112,11 +113,11 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(place: Path, tmp_path: Path) 
     process = subprocess.Popen(many, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     signal.signal(signal.SIGINT, asked)
     try:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + PATIENCE
         while len(RunFolder(tmp_path / "run").curve()) < 3 and time.monotonic() < deadline:
             time.sleep(0.1)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=PATIENCE)
     finally:
         process.kill()
     assert process.returncode == 130

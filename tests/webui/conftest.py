@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eagle_chat.core.config import SamplingConfig, TreeConfig
-from tests.webui.served import WAIT, Held, service_of
+from tests.patience import PATIENCE
+from tests.webui.served import Held, service_of
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -71,7 +72,7 @@ def new_page(chromium: Any) -> Iterator[Callable[..., Any]]:
         context = chromium.new_context(viewport={"width": 1280, "height": 720}, **options)
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(WAIT * 1000)
+        page.set_default_timeout(PATIENCE * 1000)
         page.asked = set[str]()
         page.faults = list[str]()
         page.on("request", lambda request: page.asked.add(request.url.split("/")[2]))

@@ -9,14 +9,13 @@ from typing import Any
 from eagle_chat.core.engine import Engine
 from eagle_chat.core.events import Committed
 from eagle_chat.webui.service import EngineService
+from tests.patience import PATIENCE
 from tests.tiny import TinyChat, make_head, make_target
 
 HOSTILE = (
     "<think>x</think> List<String> <b>hi</b> <script>window.hacked=1</script> <img src=x onerror='hacked=1'> ${1+1}"
 )
 """What CASE 33 asks for, and a little more; without a blank that Markdown would take away."""
-WAIT = 240.0
-"""Seconds after which a test gives up: the machine may be busy."""
 
 
 class WordChat(TinyChat):
@@ -53,7 +52,7 @@ class Held(Engine):
             for event in events:
                 if isinstance(event, Committed) and not self.gate.is_set():
                     self.held.set()
-                    assert self.gate.wait(WAIT)
+                    assert self.gate.wait(PATIENCE)
                     self.held.clear()
                 yield event
         finally:

@@ -9,9 +9,10 @@ import pytest
 
 from eagle_chat.core import recording
 from eagle_chat.core.config import SamplingConfig, TreeConfig
+from tests.patience import PATIENCE
 from tests.tiny import tokens_of
 from tests.webui.conftest import Served
-from tests.webui.served import WAIT, Held
+from tests.webui.served import Held
 
 PLAIN = TreeConfig(policy="none")
 
@@ -36,7 +37,7 @@ def plain(engine: Held, *messages: str, **sampling: Any) -> list[int]:
 
 def test_a_client_has_a_conversation(served: Served, client: Any) -> None:
     job = client.submit("hello", api_name="/chat")
-    first = job.result(timeout=WAIT)
+    first = job.result(timeout=PATIENCE)
     assert first["done"] is True
     assert first["token_ids"] == plain(served.engine, "hello")
     assert first["text"] == "".join(f"t{token} " for token in first["token_ids"])
@@ -72,11 +73,11 @@ def test_two_clients_at_once_and_stopping(served: Served, client: Any) -> None:
     other = gradio_client.Client(served.url, verbose=False)
     served.engine.gate.clear()
     jobs = [client.submit("first", api_name="/chat")]
-    assert served.engine.held.wait(WAIT)
+    assert served.engine.held.wait(PATIENCE)
     jobs.append(other.submit("second", api_name="/chat"))
     client.predict(api_name="/stop")
     served.engine.gate.set()
-    stopped, whole = (job.result(timeout=WAIT) for job in jobs)
+    stopped, whole = (job.result(timeout=PATIENCE) for job in jobs)
     right = plain(served.engine, "first")
     assert stopped["finish_reason"] == "cancelled"
     assert stopped["token_ids"] == right[: len(stopped["token_ids"])]

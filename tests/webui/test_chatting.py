@@ -13,9 +13,11 @@ from eagle_chat.webui import comparing, limits
 from eagle_chat.webui.chatting import Picture, answer
 from eagle_chat.webui.controls import Controls
 from eagle_chat.webui.measured import Measured
+from eagle_chat.webui.service import Job
 from eagle_chat.webui.session import Session, Sessions
+from tests.patience import PATIENCE
 from tests.tiny import tokens_of
-from tests.webui.served import WAIT, Held, service_of
+from tests.webui.served import Held, service_of
 
 SHORT = Controls(max_new_tokens=24)
 
@@ -88,10 +90,10 @@ def test_two_people_at_once_get_the_texts_of_two_runs_one_after_the_other() -> N
     ]
     for thread in threads:
         thread.start()
-    assert engine.held.wait(WAIT)
+    assert engine.held.wait(PATIENCE)
     engine.gate.set()
     for thread in threads:
-        thread.join(WAIT)
+        thread.join(PATIENCE)
     assert [one.conversation.turns[0].token_ids for one in sessions] == right
 
 
@@ -102,7 +104,7 @@ def test_stopping_keeps_what_there_is_and_the_next_answer_builds_on_it() -> None
     pictures = answer(service, session, Controls(max_new_tokens=200))
     next(picture for picture in pictures if picture.text)
     engine.gate.clear()
-    assert engine.held.wait(WAIT)
+    assert engine.held.wait(PATIENCE)
     session.stop()
     engine.gate.set()
     list(pictures)
@@ -223,13 +225,16 @@ def test_sessions_end_and_the_oldest_idle_one_makes_room(monkeypatch: pytest.Mon
     with pytest.raises(UserError, match="at most 2 people"):
         sessions.get("carl")
     now[0] = 2.0 + limits.IDLE_SECONDS
-    sessions.get("anna").pending = "being asked"
+    sessions.get("anna").job = Job("anna", lambda job: iter(()), service_of(Held()))
     sessions.get("carl")
     assert gone == ["ben"]
-    sessions.leave("anna")  # is being answered, so has not left
+    sessions.leave("anna")  # is still being answered
     sessions.leave("carl")
-    sessions.get("dora")
+    sessions.get("dora").pending = "never put to the engine"
     assert gone == ["ben", "carl"]
+    sessions.leave("dora")
+    sessions.get("eva")
+    assert gone == ["ben", "carl", "dora"]
     assert len(sessions) == 2
 
 

@@ -14,9 +14,10 @@ from eagle_chat.core import recording
 from eagle_chat.core.config import SamplingConfig, TreeConfig
 from eagle_chat.core.engine import Engine
 from eagle_chat.webui import limits
+from tests.patience import PATIENCE
 from tests.tiny import make_head, tokens_of
 from tests.webui.conftest import Served
-from tests.webui.served import HOSTILE, WAIT, Held
+from tests.webui.served import HOSTILE, Held
 
 BOX = "#ec-box textarea"
 
@@ -59,7 +60,7 @@ def test_a_chat_with_retry_edit_undo_and_a_live_picture(served: Served, new_page
     page.wait_for_selector("#ec-explorer .ee-title")  # a recording, before anything was asked
     served.engine.gate.clear()
     ask(page, HOSTILE)
-    assert served.engine.held.wait(WAIT)
+    assert served.engine.held.wait(PATIENCE)
     page.wait_for_selector("#ec-stop:not([disabled])")
     served.engine.gate.set()
     first = plain_text(served.engine, HOSTILE)
@@ -149,7 +150,7 @@ def test_stop_by_escape_keeps_the_part_and_the_chat_goes_on(served: Served, new_
     served.engine.gate.clear()
     page.keyboard.type("hello")
     page.keyboard.press("Enter")
-    assert served.engine.held.wait(WAIT)
+    assert served.engine.held.wait(PATIENCE)
     page.wait_for_selector("#ec-stop:not([disabled])")
     page.keyboard.press("Escape")
     page.wait_for_function("document.querySelector('#ec-notice').innerText.includes('Stopping')")
@@ -173,7 +174,7 @@ def test_two_people_at_once_and_the_queue_is_seen(served: Served, new_page: Call
     for page, question in zip(pages, ("first", "second"), strict=True):
         page.wait_for_selector(BOX)
         ask(page, question)
-        assert served.engine.held.wait(WAIT)
+        assert served.engine.held.wait(PATIENCE)
     pages[1].wait_for_function("document.querySelector('#ec-notice').innerText.includes('1 question is in front')")
     served.engine.gate.set()
     for page, question in zip(pages, ("first", "second"), strict=True):
@@ -192,7 +193,7 @@ def test_a_full_house_says_so_and_has_room_again(
         page.wait_for_function("document.body.innerText.includes('· ready')")
     served.engine.gate.clear()
     ask(first, "first")
-    assert served.engine.held.wait(WAIT)
+    assert served.engine.held.wait(PATIENCE)
     ask(second, "second")
     second.wait_for_function("document.querySelector('#ec-notice').innerText.includes('queue expected, found it full')")
     second.wait_for_function("selector => document.querySelector(selector).value === 'second'", arg=BOX)

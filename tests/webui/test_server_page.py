@@ -20,8 +20,8 @@ from eagle_chat.webui.server import service_for_server
 from eagle_chat.webui.server_html import INTRODUCTION, server_html
 from eagle_chat.webui.service import EngineService
 from eagle_chat.webui.session import Session
+from tests.patience import PATIENCE
 from tests.serving.fake_server import ANSWER, FakeServer, Response, as_json, recorded
-from tests.webui.served import WAIT
 
 BOX = "#ec-box textarea"
 STALLING = Response(ANSWER[:1], stalls=True)
@@ -93,7 +93,7 @@ def test_stop_is_heard_while_the_server_is_silent() -> None:
         for picture in answer(service, session, Controls()):
             if picture.text == "Hel":
                 session.stop()
-        assert server.left.wait(WAIT)
+        assert server.left.wait(PATIENCE)
         (turn,) = session.conversation.turns
         assert (turn.answer, turn.finish_reason) == ("Hel", "cancelled")
         assert ask(service, session)[-1].text == "Hello"
@@ -182,7 +182,7 @@ def test_the_page_in_a_browser(serve_page: Callable[[FakeServer], str], new_page
         page.wait_for_function("[...document.querySelectorAll('.ec-answer')].pop().innerText.includes('Hel')")
         page.keyboard.press("Escape")
         finished(page, 3, "stopped by you")
-        assert server.left.wait(WAIT)
+        assert server.left.wait(PATIENCE)
         ask_on(page, "and now")
         finished(page, 4, "2 tokens")
         said = [message["content"] for message in server.asked[3]["messages"]]

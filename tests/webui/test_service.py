@@ -9,8 +9,7 @@ import pytest
 from eagle_chat.core.errors import EagleChatError, UserError
 from eagle_chat.webui import limits
 from eagle_chat.webui.service import EngineService, Job, Waiting
-
-WAIT = 30.0
+from tests.patience import PATIENCE
 
 
 class Parts:
@@ -23,7 +22,7 @@ class Parts:
     def __call__(self, job: Job) -> Iterator[str]:
         try:
             for result in self.results:
-                assert self.go.acquire(timeout=WAIT)
+                assert self.go.acquire(timeout=PATIENCE)
                 if job.stopping:
                     return
                 self.ran.append(result)
@@ -77,7 +76,7 @@ def test_a_consumer_that_leaves_ends_its_job_and_the_next_one_runs() -> None:
     assert next(consumer) == ["a"]
     consumer.close()
     left.finish()
-    assert left.ended.wait(WAIT)
+    assert left.ended.wait(PATIENCE)
     assert left.ran == ["a"]
     next_one.finish()
     assert results(service.submit("ben", next_one)) == ["x"]
@@ -115,7 +114,7 @@ def test_questions_asked_while_the_model_loads_are_answered_when_it_is_there() -
     there = threading.Event()
 
     def load() -> str:
-        assert there.wait(WAIT)
+        assert there.wait(PATIENCE)
         return "engine"
 
     service = started(load)
@@ -133,7 +132,7 @@ def test_a_model_that_cannot_be_loaded_is_said_to_all_who_ask() -> None:
     go = threading.Event()
 
     def load() -> Any:
-        assert go.wait(WAIT)
+        assert go.wait(PATIENCE)
         raise UserError("a target expected, found none: check --base")
 
     service = started(load)

@@ -10,6 +10,7 @@ import pytest
 
 from eagle_chat.core.recording import Run
 from eagle_chat.webui.explorer import explorer_assets
+from tests.patience import PATIENCE
 from tests.webui.explorer import runs as made
 
 if TYPE_CHECKING:
@@ -56,6 +57,10 @@ class Shown:
         """Left, top, right and bottom of the first such element, in pixels of the window."""
         return self.page.locator(selector).first.evaluate(BOX)  # type: ignore[no-any-return]
 
+    def rest(self) -> None:
+        """Wait until nothing moves any more."""
+        self.page.wait_for_function("() => document.getAnimations().every((one) => one.playState !== 'running')")
+
     def mount(self, data: dict[str, Any], **options: Any) -> None:
         """Put another explorer, `window.live`, into the page: below the head of a page that is not its own, in a column
         as wide as the web page's on a projector."""
@@ -85,7 +90,7 @@ def show(chromium: Browser, tmp_path: Path) -> Iterator[Callable[..., Shown]]:
     def opening(*runs: Run, width: int = 1280, height: int = 720, **context: Any) -> Shown:
         contexts.append(chromium.new_context(viewport={"width": width, "height": height}, offline=True, **context))
         shown = Shown(contexts[-1].new_page())
-        shown.page.set_default_timeout(60_000)
+        shown.page.set_default_timeout(PATIENCE * 1000)
         opened.append(shown)
         shown.page.goto(made.write(tmp_path, *runs))
         return shown

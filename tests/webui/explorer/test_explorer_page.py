@@ -200,7 +200,7 @@ def test_a_tree_of_any_size_can_be_read(show: Show, total: int) -> None:
     shown = show(made_up(1, depth=5, top_k=6, total=total))
     for step in ("Rerank", "Verify"):
         shown.click(step)
-        shown.page.wait_for_timeout(400)  # nodes move to their places
+        shown.rest()
         boxes = shown.page.locator(".ee-tree .ee-node > .ee-box").evaluate_all(CORNERS)
         ((left, top, right, bottom),) = shown.page.locator(".ee-tree").evaluate_all(CORNERS)
         assert len(boxes) >= total

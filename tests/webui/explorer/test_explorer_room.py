@@ -80,6 +80,17 @@ def test_no_node_lies_below_the_zoom_buttons(show: Show, total: int) -> None:
         assert shown.page.get_by_role("button", name=name).evaluate(ON_TOP), name
 
 
+FILLED = """() => {
+  const stage = document.querySelector(".ee-stage").getBoundingClientRect();
+  return innerHeight - 30 <= stage.bottom && stage.bottom <= innerHeight && stage.height >= 0.68 * innerHeight;
+}"""
+FITTED = """() => {
+  const [stage, tree, pane] = [".ee-stage", ".ee-tree", ".ee-pane"].map((name) => document.querySelector(name));
+  const share = tree.getBoundingClientRect().height / stage.getBoundingClientRect().height;
+  return share >= 0.9 && pane.scrollHeight <= pane.clientHeight + 1;
+}"""
+
+
 @pytest.mark.parametrize("column", [False, True])
 def test_the_whole_screen_is_for_the_tree(show: Show, column: bool) -> None:
     shown = show(made_up(1, depth=5, top_k=6, total=60), height=915)
@@ -88,17 +99,10 @@ def test_the_whole_screen_is_for_the_tree(show: Show, column: bool) -> None:
     shown.click("Verify")
     shown.click("Full screen")
     shown.page.wait_for_function("() => document.fullscreenElement !== null")
-    shown.page.wait_for_timeout(500)
+    shown.page.wait_for_function(FILLED)
     shown.page.locator("[data-key=n0]").focus()
     shown.press("0")
-    shown.page.wait_for_timeout(500)
-    height = shown.page.evaluate("window.innerHeight")
-    _, top, _, bottom = shown.box(".ee-stage")
-    assert height - 30 <= bottom <= height
-    assert bottom - top >= 0.68 * height
-    _, highest, _, lowest = shown.box(".ee-tree")
-    assert lowest - highest >= 0.9 * (bottom - top)
-    assert shown.page.locator(".ee-pane").evaluate("pane => pane.scrollHeight <= pane.clientHeight + 1")
+    shown.page.wait_for_function(FITTED)
 
 
 def test_on_a_phone_the_lanes_fit_and_can_be_read(show: Show) -> None:
