@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,12 @@ torch.set_num_threads(1)
 # How long an example takes says more about a busy machine than about the code.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def obeyed_ctrl_c() -> None:
+    """What runs in the background of a script inherits that Ctrl-C is ignored; tests and what they start must not."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from typing import Any
 
 from eagle_chat.bench.plan import Candidate
 from eagle_chat.bench.prompts import Question
-from eagle_chat.bench.runner import Answer, Asker, Stopped
+from eagle_chat.bench.runner import Answer, Asker, DoesNotFit, Stopped
 from eagle_chat.core.config import SamplingConfig, TreeConfig
 from eagle_chat.core.progress import Report
 
@@ -84,7 +84,12 @@ def measure_alpha(
                 what = f"n-alpha at temperature {temperature:g}: question {asked + 1} of {len(questions)}"
                 report(what, asked / len(questions))
                 conversation = asker.begin()
-                answers = [asker.ask(question, turn, candidate, conversation) for turn in range(len(question.turns))]
+                try:
+                    answers = [
+                        asker.ask(question, turn, candidate, conversation) for turn in range(len(question.turns))
+                    ]
+                except DoesNotFit:
+                    continue
                 for answer in answers:
                     tally.add(answer)
                 asked += 1

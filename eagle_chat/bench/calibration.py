@@ -2,11 +2,13 @@
 
 Confidence is the head's probability q of a drafted token after its parent. A token is judged where its parent was
 accepted (or is the root) and it was sent to the target; it is accepted where the target chose it. If q is honest, a
-share q of the tokens with confidence q is accepted.
+share q of the tokens with confidence q is accepted. No noise is shared here: it sends a token of low q only where the
+target is likely to draw it, and the share would say nothing of q.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,7 +16,7 @@ from typing import Any
 
 from eagle_chat.bench.plan import Candidate
 from eagle_chat.bench.prompts import Question
-from eagle_chat.bench.runner import Asker, Stopped
+from eagle_chat.bench.runner import Asker, DoesNotFit, Stopped
 from eagle_chat.core.config import SamplingConfig, TreeConfig
 from eagle_chat.core.events import Drafted, Event, Verified
 from eagle_chat.core.progress import Report
@@ -102,7 +104,7 @@ def measure_calibration(
     Above temperature 0 the target's own draw decides (the coupled rule): under rejection later children are judged
     by what earlier ones left over.
     """
-    dynamic = dataclasses.replace(tree, policy="dynamic", paths=None)
+    dynamic = dataclasses.replace(tree, policy="dynamic", paths=None, shared_noise=False)
     tables: list[dict[str, Any]] = []
     for temperature in temperatures:
         config = dataclasses.replace(sampling, temperature=temperature, verify="coupled")
@@ -113,10 +115,11 @@ def measure_calibration(
                 what = f"calibration at temperature {temperature:g}: question {asked + 1} of {len(questions)}"
                 report(what, asked / len(questions))
                 conversation = listener.begin()
-                for turn in range(len(question.turns)):
-                    answer = listener.ask(question, turn, Candidate("dynamic", dynamic, config), conversation)
-                    shape = answer.started.tree
-                asked += 1
+                with contextlib.suppress(DoesNotFit):
+                    for turn in range(len(question.turns)):
+                        answer = listener.ask(question, turn, Candidate("dynamic", dynamic, config), conversation)
+                        shape = answer.started.tree
+                    asked += 1
         except Stopped:
             stopped = True
         table = {"temperature": temperature, "tree": shape, "questions": asked}

@@ -10,6 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from eagle_chat.bench.figures import FEWEST
 from eagle_chat.bench.quantised import quantisation_line
 from eagle_chat.bench.report import head_letters, unlike_plain
 from eagle_chat.core.events import STAGES
@@ -47,6 +48,9 @@ def make_table(title: str, columns: Iterable[str], rows: Iterable[Iterable[objec
     return Group(heading_line, table)
 
 
+MEDIAN = f"* median over the questions, with an interval from {FEWEST} of them on; tok/s, tau and c are over all cycles"
+
+
 def bench_card(value: dict[str, Any], ascii_only: bool = False) -> Group:
     """Everything of a benchmark's document; `ascii_only` where the terminal lacks τ and α."""
     parts: list[RenderableType] = [heading(value), _question_line(value), Text()]
@@ -54,6 +58,8 @@ def bench_card(value: dict[str, Any], ascii_only: bool = False) -> Group:
         runs = [run for run in value["runs"] if run["temperature"] == temperature]
         parts += [_speed_table(runs, ascii_only), _cost_table(runs, ascii_only), _length_table(runs, ascii_only)]
         parts.append(_category_table(runs, ascii_only))
+    if value["runs"]:
+        parts.append(Text(MEDIAN))
     letters = dict(zip(value["heads"], head_letters(value["heads"]), strict=True))
     parts += _peer_parts(value["peers"], ascii_only) if "peers" in value else []
     parts += [_alpha_table(table, letters, ascii_only) for table in value.get("alpha", [])]
@@ -121,7 +127,7 @@ def _speed_table(runs: list[dict[str, Any]], ascii_only: bool) -> Group:
             )
         )
     tau = "tau" if ascii_only else "τ"
-    columns = ("run", "tok/s", "speed-up", "95 %", tau, "c", "prefill tok/s", "peak MiB", "= plain")
+    columns = ("run", "tok/s", "speed-up*", "95 %", tau, "c", "prefill tok/s", "peak MiB", "= plain")
     return make_table(f"Temperature {runs[0]['temperature']:g}{rule}", columns, rows, ascii_only)
 
 
@@ -161,10 +167,13 @@ def _category_table(runs: list[dict[str, Any]], ascii_only: bool) -> Group:
     for category, base in plain["by_category"].items():
         cells = [run["by_category"][category] for run in drafted]
         step = _number(base["step_seconds"] and 1000 * base["step_seconds"], ".1f")
-        figures = (f"{_number(cell['speedup'])} ({tau} {_number(cell['tau'])})" for cell in cells)
+        figures = (
+            f"{_number(cell['speedup'])} ({tau} {_number(cell['tau'])}, c {_number(cell['c'] and cell['c']['total'])})"
+            for cell in cells
+        )
         rows.append((category, base["questions"], step, *figures))
     columns = ("category", "n", "plain ms", *(run["label"] for run in drafted))
-    return make_table(f"Speed-up and {tau} by category", columns, rows, ascii_only)
+    return make_table(f"Speed-up*, {tau} and c by category", columns, rows, ascii_only)
 
 
 def _peer_parts(peers: dict[str, Any], ascii_only: bool) -> list[RenderableType]:
@@ -192,7 +201,8 @@ def _peer_parts(peers: dict[str, Any], ascii_only: bool) -> list[RenderableType]
     parts += [shown(f"skipped: {one['name']}: {one['reason']}") for one in peers["skipped"]]
     best = peers["best"]
     if best is not None:
-        times = f"{_number(best['speedup'])} times as fast as {best['theirs']} (95 %: {_interval(best)})"
+        interval = f" (95 %: {_interval(best)})" if best["speedup_interval"] else ""
+        times = f"{_number(best['speedup'])} times as fast as {best['theirs']}{interval}"
         parts += [Text(), shown(f"{best['ours']}: {times}")]
     return parts
 

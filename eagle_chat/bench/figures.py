@@ -20,11 +20,14 @@ from eagle_chat.core.metrics import Metrics
 RESAMPLES = 2000
 LEVEL = 0.95
 """Share of the bootstrap's medians that the interval of a speed-up holds."""
+FEWEST = 6
+"""Questions below which no interval of the median has that level: even the least and the greatest value enclose it only
+with probability 1 - 2^(1 - n)."""
 
 
 def bootstrap(values: Sequence[float], seed: int = 0) -> tuple[float, float] | None:
-    """Percentile interval of the median, resampling questions (Efron 1979); None for fewer than two values."""
-    if len(values) < 2:
+    """Percentile interval of the median, resampling questions (Efron 1979); None for fewer than `FEWEST` values."""
+    if len(values) < FEWEST:
         return None
     generator = random.Random(seed)
     medians = sorted(statistics.median(generator.choices(values, k=len(values))) for _ in range(RESAMPLES))

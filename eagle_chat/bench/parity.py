@@ -20,7 +20,7 @@ from eagle_chat.bench.law import LawTest
 from eagle_chat.bench.plan import PLAIN, Candidate
 from eagle_chat.bench.prompts import Question
 from eagle_chat.bench.report import EXACT_DTYPE
-from eagle_chat.bench.runner import Answer, Asker, Stopped
+from eagle_chat.bench.runner import Answer, Asker, DoesNotFit, Stopped
 from eagle_chat.core import sampling
 from eagle_chat.core.config import SamplingConfig, TreeConfig
 from eagle_chat.core.progress import Report
@@ -53,11 +53,17 @@ class Check:
 
 @dataclass
 class Findings:
-    """`laws` by (rule, policy, temperature)."""
+    """`laws` by (rule, policy, temperature). `notes`: questions that were left out."""
 
     checks: list[Check] = field(default_factory=list)
     laws: dict[tuple[str, str, float], LawTest] = field(default_factory=dict)
     partial: bool = False
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing at all was checked."""
+        return not self.checks and not self.laws
 
     @property
     def faulty(self) -> bool:
@@ -88,10 +94,13 @@ def examine(
                 report(what, done / total)
                 # The noise belongs to (seed, position): another seed each time makes the draws independent.
                 own = dataclasses.replace(config, seed=config.seed + number)
-                if _rule(config) == "rejection":
-                    examiner.law_alone(question, own)
-                else:
-                    examiner.equality(question, own)
+                try:
+                    if _rule(config) == "rejection":
+                        examiner.law_alone(question, own)
+                    else:
+                        examiner.equality(question, own)
+                except DoesNotFit as error:
+                    findings.notes.append(str(error))
     except Stopped:
         findings.partial = True
     return findings

@@ -35,7 +35,7 @@ def parity_document(
             for (rule, policy, temperature), test in findings.laws.items()
         ],
         "partial": findings.partial,
-        "notes": list(notes),
+        "notes": list(dict.fromkeys([*notes, *findings.notes])),
     }
 
 
@@ -85,6 +85,8 @@ def verdict_line(value: dict[str, Any]) -> str:
             f"{begun}FAULT: {summary['fault']} of {checked} answers differ beyond rounding, "
             f"{wrong_laws} of {len(laws)} laws do not fit"
         )
+    if not checked and not laws:
+        return f"{begun}NOTHING WAS CHECKED"
     ties = f", {summary['tie']} part at a numerical tie" if summary["tie"] else ""
     fits = sum(law["verdict"] == "fits" for law in laws)
     law_words = f"; {fits} of {len(laws)} laws tested fit" if laws else ""

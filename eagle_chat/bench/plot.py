@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import itertools
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -33,19 +35,19 @@ def check_matplotlib() -> None:
         ) from error
 
 
+def drawable(value: dict[str, Any]) -> bool:
+    """Whether there is anything to draw in the document of a benchmark."""
+    return bool(_panels(value))
+
+
 def draw(value: dict[str, Any]) -> bytes:
     """The document of a benchmark as a PNG. UserError where matplotlib is missing or there is nothing to draw."""
     check_matplotlib()
     from matplotlib.figure import Figure
 
-    runs = [run for run in value["runs"] if run["speedup"] is not None]
-    tables = [table for table in value.get("calibration", []) if table["depths"]]
-    panels: list[tuple[Panel, list[dict[str, Any]]]] = [(_speedups, runs), (_time_split, runs)] if runs else []
-    engines = [one for one in value.get("peers", {}).get("engines", []) if one["tokens_per_second"] is not None]
-    panels += [(_engines, engines)] if engines else []
-    panels += [(_reliability, [table]) for table in tables]
+    panels = _panels(value)
     if not panels:
-        raise UserError("something to draw expected, found no finished run: ask more questions, or leave --plot out")
+        raise UserError("a finished run expected to draw, found none: ask more questions, or leave --plot out")
     width, height = PANEL_INCHES
     figure = Figure(figsize=(width * len(panels), height), layout="constrained")
     for axes, (panel, data) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
@@ -54,6 +56,18 @@ def draw(value: dict[str, Any]) -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=DOTS)
     return buffer.getvalue()
+
+
+def _panels(value: dict[str, Any]) -> list[tuple[Panel, list[dict[str, Any]]]]:
+    """Every part of the picture with what it shows."""
+    runs = [run for run in value["runs"] if run["speedup"] is not None]
+    tables = [table for table in value.get("calibration", []) if table["depths"]]
+    panels: list[tuple[Panel, list[dict[str, Any]]]] = [(_speedups, runs), (_time_split, runs)] if runs else []
+    lengths = value["questions"].get("lengths")
+    panels += [(_growth, runs)] if runs and lengths and len(lengths) > 1 else []
+    engines = [one for one in value.get("peers", {}).get("engines", []) if one["tokens_per_second"] is not None]
+    panels += [(_engines, engines)] if engines else []
+    return panels + [(_reliability, [table]) for table in tables]
 
 
 def _title(value: dict[str, Any]) -> str:
@@ -73,13 +87,22 @@ def _names(runs: list[dict[str, Any]]) -> list[str]:
 
 def _speedups(axes: Axes, runs: list[dict[str, Any]]) -> None:
     heights = [run["speedup"] for run in runs]
-    intervals = [run["speedup_interval"] or [run["speedup"]] * 2 for run in runs]
-    below = [max(height - low, 0.0) for height, (low, _) in zip(heights, intervals, strict=True)]
-    above = [max(high - height, 0.0) for height, (_, high) in zip(heights, intervals, strict=True)]
+    # Without an interval there is no bar: one of no width would look like perfect precision.
+    intervals = [run["speedup_interval"] or [math.nan] * 2 for run in runs]
+    below = [height - low for height, (low, _) in zip(heights, intervals, strict=True)]
+    above = [high - height for height, (_, high) in zip(heights, intervals, strict=True)]
     axes.bar(_names(runs), heights, yerr=[below, above], capsize=4, color=COLOURS[0])
     axes.axhline(1.0, color="black", linewidth=0.8, linestyle="--")
-    axes.set_ylabel("speed-up over plain (median, 95 % interval)")
+    some = any(run["speedup_interval"] for run in runs)
+    axes.set_ylabel(f"speed-up over plain (median{', 95 % interval' if some else ''})")
+    _slant(axes)
+
+
+def _slant(axes: Axes) -> None:
+    """Long names below the bars, each ending at its own."""
     axes.tick_params(axis="x", rotation=30)
+    for label in axes.get_xticklabels():
+        label.set_horizontalalignment("right")
 
 
 def _time_split(axes: Axes, runs: list[dict[str, Any]]) -> None:
@@ -90,9 +113,20 @@ def _time_split(axes: Axes, runs: list[dict[str, Any]]) -> None:
         axes.bar(names, heights, bottom=bottom, label=stage, color=colour)
         bottom = [low + height for low, height in zip(bottom, heights, strict=True)]
     axes.set_ylabel("ms a cycle")
-    axes.tick_params(axis="x", rotation=30)
+    _slant(axes)
     # Above the axes: inside, it would cover one bar or another.
     axes.legend(fontsize="small", ncols=len(STAGES), loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False)
+
+
+def _growth(axes: Axes, runs: list[dict[str, Any]]) -> None:
+    """Milliseconds of a cycle by the prompt's length; the categories are the lengths."""
+    for run, marker in zip(runs, itertools.cycle("osD^v"), strict=False):
+        steps = {int(length): one["step_seconds"] for length, one in run["by_category"].items() if one["step_seconds"]}
+        axes.plot(list(steps), [1000 * step for step in steps.values()], marker=marker, label=run["label"])
+    axes.set_xlabel("tokens of the prompt")
+    axes.set_ylabel("ms a cycle")
+    axes.set_ylim(bottom=0)
+    axes.legend(fontsize="small")
 
 
 def _engines(axes: Axes, engines: list[dict[str, Any]]) -> None:

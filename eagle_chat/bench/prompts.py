@@ -69,7 +69,7 @@ def select(questions: list[Question], limit: int | None) -> list[Question]:
 def _question(line: str, where: str) -> Question:
     try:
         value = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{where}: one JSON object a line expected, found {_short(line)}: correct the line") from error
     if not isinstance(value, dict):
         raise UserError(f"{where}: a JSON object expected, found {_short(line)}: correct the line")
@@ -82,6 +82,11 @@ def _question(line: str, where: str) -> Question:
     turns = _field(value, "turns", where)
     if not isinstance(turns, list) or not turns or not all(isinstance(turn, str) and turn.strip() for turn in turns):
         raise UserError(f"{where}: turns must be a list of texts, found {_short(turns)}: correct it")
+    for turn in turns:
+        try:
+            turn.encode()
+        except UnicodeEncodeError as error:
+            raise UserError(f"{where}: text expected, found half a character in {_short(turn)}: correct it") from error
     return Question(number, category, tuple(turns))
 
 

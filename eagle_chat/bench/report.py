@@ -29,11 +29,12 @@ def document(
     measured: Measured | None,
     max_new_tokens: int,
     notes: Sequence[str] = (),
+    lengths: Sequence[int] = (),
 ) -> dict[str, Any]:
     """`machine, target, head, questions, runs` and what belongs to them; of several heads `head` is the first.
 
-    `measured` None: the comparison was not asked for. A run appears only where at least one question was answered by
-    all candidates.
+    `measured` None: the comparison was not asked for. `lengths`: those that the prompts were made to have. A run
+    appears only where at least one question was answered by all candidates.
     """
     answered = measured.questions if measured else []
     if not machine["device"].startswith("cpu"):
@@ -53,6 +54,7 @@ def document(
             "ids": [question.id for question in answered],
             "categories": list(dict.fromkeys(question.category for question in questions)),
             "max_new_tokens": max_new_tokens,
+            "lengths": list(lengths),
         },
         "runs": runs,
         "partial": bool(measured and measured.partial),

@@ -23,6 +23,7 @@ from eagle_chat.core.progress import Report
 
 if TYPE_CHECKING:
     from eagle_chat.core.chat import Message
+    from eagle_chat.core.config import SamplingConfig
     from eagle_chat.core.engine import Engine
     from eagle_chat.core.state import DecodingState
 
@@ -71,13 +72,15 @@ def pooled(answers: Sequence[Answer]) -> Metrics:
 @dataclass(frozen=True)
 class Measured:
     """`answers[i]` are those of `candidates[i]`, for the same questions in the same order. `partial`: a person
-    stopped before all questions were asked. `notes`: what the engine changed of the options."""
+    stopped before all questions were asked, or `failure` ended it. `notes`: what the engine changed of the options, and
+    questions that were left out."""
 
     candidates: list[Candidate]
     answers: list[list[Answer]]
     questions: list[Question]
     partial: bool
     notes: list[str]
+    failure: Exception | None = None
 
 
 @dataclass
@@ -99,6 +102,10 @@ class Guest(Protocol):
 
     def settle(self) -> None:
         """The round is finished: its answer counts."""
+
+
+class DoesNotFit(Exception):  # noqa: N818  the question is left out, which is said
+    """A turn's prompt leaves no room for an answer in the target's context."""
 
 
 class Stopped(Exception):  # noqa: N818  it is no error that a person stops
@@ -125,7 +132,8 @@ class Asker:
         return Conversation(self.engine.new_state(), messages)
 
     def ask(self, question: Question, turn: int, candidate: Candidate, conversation: Conversation) -> Answer:
-        """The next turn. `Stopped` where a person wants to; EagleChatError where the engine cannot go on."""
+        """The next turn. `Stopped` where a person wants to; `DoesNotFit`, or EagleChatError where the engine cannot go
+        on."""
         conversation.messages.append({"role": "user", "content": question.turns[turn]})
         started: list[Started] = []
         committed: list[Committed] = []
@@ -154,6 +162,11 @@ class Asker:
         seconds = time.perf_counter() - begin
         if finished[0].reason == "error":
             raise EagleChatError(finished[0].message or "the engine gave up without saying why")
+        if not committed:
+            raise DoesNotFit(
+                f"question {question.id} was left out: the {started[0].prompt_tokens} tokens before its answer "
+                f"{turn + 1} leave no room for one"
+            )
         memory = self._memory.read()
         answer = Answer(question, turn, started[0], tuple(committed), finished[0], seconds, memory)
         conversation.messages.append({"role": "assistant", "content": answer.text})
@@ -167,18 +180,21 @@ def measure(
     report: Report = lambda *_: None,
     guests: Sequence[Guest] = (),
 ) -> Measured:
-    """Warm up, then one round a question; `askers[i]` puts the questions to head i. Stopping keeps finished rounds."""
-    if any(candidate.sampling.max_new_tokens < 2 for candidate in candidates):
-        raise UserError("answers of at least 2 tokens expected, found a shorter limit: change --max-new-tokens")
+    """Warm up, then one round a question; `askers[i]` puts the questions to head i. Stopping, or an error in a later
+    round, keeps the finished ones. UserError where no question fits the context."""
     result = Measured(list(candidates), [[] for _ in candidates], [], False, [])
     groups = _by_temperature(candidates)
     try:
-        _warm_up(askers, candidates, questions[0], report)
+        first = _warm_up(askers, candidates, questions, report)
         for guest in guests:
-            guest.warm_up(questions[0])
+            guest.warm_up(first)
         for number, question in enumerate(questions):
             report(f"question {number + 1} of {len(questions)} ({question.category})", number / len(questions))
-            finished = _round(askers, candidates, groups, question, number, guests)
+            try:
+                finished = _round(askers, candidates, groups, question, number, guests)
+            except DoesNotFit as error:
+                result.notes.append(str(error))
+                continue
             for guest in guests:
                 guest.settle()
             for index, answers in enumerate(finished):
@@ -186,8 +202,12 @@ def measure(
             result.questions.append(question)
     except Stopped:
         result = dataclasses.replace(result, partial=True)
+    except Exception as error:
+        if not result.questions:
+            raise
+        result = dataclasses.replace(result, partial=True, failure=error)
     notes = (note for answers in result.answers for answer in answers for note in answer.started.notes)
-    return dataclasses.replace(result, notes=list(dict.fromkeys(notes)))
+    return dataclasses.replace(result, notes=list(dict.fromkeys([*result.notes, *notes])))
 
 
 def _by_temperature(candidates: Sequence[Candidate]) -> list[list[int]]:
@@ -198,8 +218,28 @@ def _by_temperature(candidates: Sequence[Candidate]) -> list[list[int]]:
     return list(groups.values())
 
 
-def _warm_up(askers: Sequence[Asker], candidates: Sequence[Candidate], question: Question, report: Report) -> None:
-    """A few tokens from each candidate, not counted: compiled steps, allocated memory, measured costs."""
+def check_length(sampling: SamplingConfig) -> None:
+    """UserError where answers would end with their first token: it comes from the prompt, and nothing is decoded."""
+    if sampling.max_new_tokens < 2:
+        found = sampling.max_new_tokens
+        raise UserError(f"answers of at least 2 tokens expected, found a limit of {found}: change --max-new-tokens")
+
+
+def _warm_up(
+    askers: Sequence[Asker], candidates: Sequence[Candidate], questions: Sequence[Question], report: Report
+) -> Question:
+    """A few tokens from each candidate, not counted: compiled steps, allocated memory, measured costs. The question
+    asked: the first that fits."""
+    for question in questions:
+        try:
+            _warm_up_with(askers, candidates, question, report)
+        except DoesNotFit:
+            continue
+        return question
+    raise UserError(f"a question that fits the context expected, found none in {len(questions)}: ask shorter ones")
+
+
+def _warm_up_with(askers: Sequence[Asker], candidates: Sequence[Candidate], question: Question, report: Report) -> None:
     for number, candidate in enumerate(candidates):
         asker = askers[candidate.head]
         quiet = Asker(asker.engine, asker.system, asker.stop)

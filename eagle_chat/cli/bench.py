@@ -26,11 +26,11 @@ from eagle_chat.bench.plan import (
     parse_numbers,
     parse_policies,
 )
-from eagle_chat.bench.plot import check_matplotlib, draw
+from eagle_chat.bench.plot import check_matplotlib, draw, drawable
 from eagle_chat.bench.prompts import Question, read_questions, select
 from eagle_chat.bench.quantised import compare
 from eagle_chat.bench.report import as_json, document, unlike_plain
-from eagle_chat.bench.runner import Asker, Measured, measure
+from eagle_chat.bench.runner import Asker, Measured, check_length, measure
 from eagle_chat.cli.answer import INTERRUPTED, StopRequest
 from eagle_chat.cli.bench_options import BENCH_TOKENS, BenchOptions
 from eagle_chat.cli.bench_peers import (
@@ -44,7 +44,7 @@ from eagle_chat.cli.bench_peers import (
 from eagle_chat.cli.measuring import answer_length, load_heads, roomy_tree, save
 from eagle_chat.cli.options import Given, Settings
 from eagle_chat.cli.settings import resolve
-from eagle_chat.cli.text import needs_ascii
+from eagle_chat.cli.text import needs_ascii, say
 from eagle_chat.core.config import SamplingConfig
 from eagle_chat.core.errors import UserError
 from eagle_chat.core.progress import Report, reporting
@@ -67,6 +67,7 @@ class _Plan:
     sampling: SamplingConfig
     temperatures: tuple[float, ...]
     notes: list[str]
+    lengths: tuple[int, ...]
 
 
 def run(given: Given, asked: BenchOptions) -> int:
@@ -79,11 +80,7 @@ def run(given: Given, asked: BenchOptions) -> int:
         return run_load(settings, asked)
     if asked.plain_engine is not None:
         raise UserError("--concurrency expected with --plain-engine, found none: give such as --concurrency 1,2,4,8")
-    for path, option in ((asked.json_file, "--json"), (asked.plot_file, "--plot"), (asked.answers_file, "--answers")):
-        if path is not None:
-            check_writable(path, option)
-    if asked.plot_file is not None:
-        check_matplotlib()
+    _check_files(asked)
     questions = _questions(asked)
     _parse(asked, settings)  # a mistake is told before the model is loaded
     engines = load_heads(settings, asked.drafts)
@@ -98,9 +95,33 @@ def run(given: Given, asked: BenchOptions) -> int:
             value["quantisation"] = compare(engines[0], settings.load, nodes, eagle_chat.load_engine)
     show(bench_card(value, needs_ascii(sys.stdout)))
     _write_files(value, measured, asked)
+    if measured is not None and measured.failure is not None:
+        raise measured.failure
     if value["partial"]:
         return INTERRUPTED
     return FAILED if unlike_plain(value) else 0
+
+
+def _check_files(asked: BenchOptions) -> None:
+    """UserError where a file could not be written, or nothing would be in it: better before a long measurement."""
+    named = (("--json", asked.json_file), ("--plot", asked.plot_file), ("--answers", asked.answers_file))
+    files = [(option, path) for option, path in named if path is not None]
+    for place, (option, path) in enumerate(files):
+        check_writable(path, option)
+        same = [other for other, earlier in files[:place] if earlier.absolute() == path.absolute()]
+        if same:
+            raise UserError(f"a file of its own expected for {option}, found that of {same[0]}: change one")
+    if _only_head(asked) and asked.answers_file is not None:
+        raise UserError("a comparison expected for --answers, found only tables of the head: add --policies")
+    if _only_head(asked) and asked.plot_file is not None and not asked.calibration:
+        raise UserError("a comparison expected for --plot, found only --alpha: add --policies or --calibration")
+    if asked.plot_file is not None:
+        check_matplotlib()
+
+
+def _only_head(asked: BenchOptions) -> bool:
+    """Whether the head alone is looked at, and no policies are compared."""
+    return (asked.alpha or asked.calibration) and asked.policies is None and asked.context is None and not asked.peers
 
 
 def _questions(asked: BenchOptions) -> list[Question]:
@@ -128,6 +149,7 @@ def _parse(asked: BenchOptions, settings: Settings) -> _Lists:
         temperatures = parse_numbers(asked.temperature, "--temperature")
     for temperature in temperatures:
         SamplingConfig(temperature=temperature)  # which knows what is possible
+    check_length(answer_length(asked.max_new_tokens, settings.sampling, BENCH_TOKENS))
     sizes = parse_integers(asked.total_tokens, "--total-tokens") if asked.total_tokens is not None else ()
     contexts = parse_integers(asked.context, "--context") if asked.context is not None else ()
     if asked.peers:
@@ -150,9 +172,8 @@ def _plan(engines: Sequence[Engine], settings: Settings, asked: BenchOptions, qu
         policies = (PLAIN,) if asked.policies is None else policies
     if asked.peers:
         questions, notes = first_turns(questions), [*notes, FIRST_TURNS, OTHER_WEIGHTS]
-    only_head = (asked.alpha or asked.calibration) and asked.policies is None and not (lists.contexts or asked.peers)
-    chosen = [] if only_head else _candidates(engines, settings, lists, policies, sampling)
-    return _Plan(questions, source, chosen, sampling, lists.temperatures, notes)
+    chosen = [] if _only_head(asked) else _candidates(engines, settings, lists, policies, sampling)
+    return _Plan(questions, source, chosen, sampling, lists.temperatures, notes, lists.contexts)
 
 
 def _candidates(
@@ -181,6 +202,7 @@ def _measure(
         measured,
         plan.sampling.max_new_tokens,
         plan.notes,
+        plan.lengths,
     )
     if met is not None and measured is not None and value["runs"]:
         labels = [one["label"] for one in value["runs"]]
@@ -209,8 +231,15 @@ def _by_head(
 
 def _write_files(value: dict[str, Any], measured: Measured | None, asked: BenchOptions) -> None:
     save(asked.json_file, as_json(value))
-    if asked.plot_file is not None and (value["runs"] or value.get("calibration")):
-        save(asked.plot_file, draw(value))
+    _write_answers(value, measured, asked)
+    if asked.plot_file is not None:
+        if drawable(value):
+            save(asked.plot_file, draw(value))
+        else:
+            say(f"not written: {asked.plot_file}, for nothing was finished that could be drawn", quiet=True)
+
+
+def _write_answers(value: dict[str, Any], measured: Measured | None, asked: BenchOptions) -> None:
     if asked.answers_file is None or measured is None:
         return
     now, written = time.time(), set()

@@ -10,10 +10,10 @@ from eagle_chat.bench.files import check_writable
 from eagle_chat.bench.machine import describe_machine
 from eagle_chat.bench.parity import examine
 from eagle_chat.bench.parity_report import parity_card, parity_document
-from eagle_chat.bench.plan import DEFAULT_POLICIES, candidates, parse_policies
+from eagle_chat.bench.plan import DEFAULT_POLICIES, PLAIN, candidates, parse_policies
 from eagle_chat.bench.prompts import read_questions, select
 from eagle_chat.bench.report import as_json
-from eagle_chat.bench.runner import Asker
+from eagle_chat.bench.runner import Asker, check_length
 from eagle_chat.cli.answer import INTERRUPTED, StopRequest
 from eagle_chat.cli.bench_options import VERIFY_TEMPERATURE, VERIFY_TOKENS, VerifyOptions
 from eagle_chat.cli.measuring import answer_length, load, roomy_tree, save
@@ -34,6 +34,8 @@ def run(given: Given, asked: VerifyOptions) -> int:
         check_writable(asked.json_file, "--json")
     questions = select(read_questions(asked.questions), asked.limit)
     policies = parse_policies(asked.policies) if asked.policies is not None else DEFAULT_POLICIES
+    if set(policies) == {PLAIN}:
+        raise UserError("a policy with a draft expected, found only plain: give chain, static or dynamic")
     configs = _configs(asked, settings, given.verify)
     engine = load(settings)
     if engine.head is None:
@@ -49,12 +51,15 @@ def run(given: Given, asked: VerifyOptions) -> int:
     save(asked.json_file, as_json(value))
     if findings.faulty:
         return FAULTY
+    if findings.empty and not findings.partial:
+        raise UserError(f"a question that fits the context expected, found none in {len(questions)}: ask shorter ones")
     return INTERRUPTED if findings.partial else 0
 
 
 def _configs(asked: VerifyOptions, settings: Settings, only: VerifyRule | None) -> list[SamplingConfig]:
     """Greedy, then sampling under both rules, or under the `only` one that was asked for."""
     base = answer_length(asked.max_new_tokens, settings.sampling, VERIFY_TOKENS)
+    check_length(base)
     temperature = base.temperature if asked.temperature is None else asked.temperature
     if asked.temperature is None and base.greedy:
         temperature = VERIFY_TEMPERATURE

@@ -90,6 +90,23 @@ class Metrics:
         return self.finished.reason if self.finished else None
 
     @property
+    def was_cut(self) -> bool:
+        """Whether somebody stopped it."""
+        return self.finish_reason == "cancelled"
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it was made without a draft."""
+        return self.started is not None and self.started.policy == "none"
+
+    @property
+    def keeps_text(self) -> bool:
+        """Whether plain decoding with the same seed gives this text: not so under the rejection rule above temperature
+        0, which keeps only how likely each text is."""
+        sampling = self.started.sampling if self.started else {}
+        return not (sampling.get("verify") == "rejection" and sampling.get("temperature"))
+
+    @property
     def tau(self) -> float | None:
         """Tokens committed per target forward of the decode phase; None without such a forward."""
         return self._cycle_tokens / self.cycles if self.cycles else None
@@ -190,7 +207,7 @@ def same_text(plain: Metrics, fast: Metrics) -> tuple[bool, str]:
     """Whether both runs gave the same tokens, and a sentence about it. A run that was cut short is held against the
     beginning of the other."""
     left, right = plain.token_ids, fast.token_ids
-    cut = "cancelled" in (plain.finish_reason, fast.finish_reason)
+    cut = plain.was_cut or fast.was_cut
     length = min(len(left), len(right)) if cut else max(len(left), len(right))
     if left[:length] == right[:length]:
         return True, f"same text: yes, token for token ({length} tokens{' until the interruption' if cut else ''})"
@@ -201,9 +218,8 @@ def same_text(plain: Metrics, fast: Metrics) -> tuple[bool, str]:
 
 
 def _reason(fast: Metrics) -> str:
-    sampling = fast.started.sampling if fast.started else {}
-    if sampling.get("verify") == "rejection" and sampling.get("temperature"):
-        return "the rejection rule keeps the law, not the draw; --verify coupled keeps the text too"
+    if not fast.keeps_text:
+        return "the rejection rule keeps the law, not the draw; the coupled rule keeps the text too"
     dtype = fast.started.dtype if fast.started else ""
     if dtype != "float32":
         return f"in {dtype} two best tokens may tie within rounding; --dtype float32 shows whether that is all"

@@ -7,7 +7,9 @@ Reading is strict: what a view could stumble over is refused with the number of 
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -29,10 +31,11 @@ from eagle_chat.core.events import (
 )
 from eagle_chat.core.files import write_atomic
 
+ADVICE = "give a file saved by the page, by --record or by generate --jsonl"
 LARGEST_FILE = 512 * 1024 * 1024
 """Bytes; a longer file is not a recording of a chat."""
-DEEPEST = 128
-"""Levels of a draft tree; views descend it by recursion."""
+DEEPEST, LARGEST_TREE = 128, 100_000
+"""Levels and nodes of a draft tree: views descend it by recursion, and hold all of it."""
 _HEADER_KEYS = ("target", "head", "policy", "tree", "sampling", "device", "dtype", "versions")
 # Lone surrogates cannot be encoded; a terminal that shows the file obeys the others. JSON reads the same either way.
 _UNSAFE = re.compile("[\x7f-\x9f\ud800-\udfff\u2028\u2029]")
@@ -111,11 +114,11 @@ def parse(text: str, name: str = "the recording") -> list[Run]:
             continue
 
         def refuse(found: str, number: int = number) -> NoReturn:
-            raise UserError(f"{name}, line {number}: {found}: give a file made by --record or generate --jsonl")
+            raise UserError(f"{name}, line {number}: {found}: {ADVICE}")
 
         _take(_value(line, refuse), runs, refuse)
     if not runs:
-        raise UserError(f"{name}: a recorded answer expected, found none: give a file made by --record")
+        raise UserError(f"{name}: a recorded answer expected, found none: {ADVICE}")
     if not runs[-1].complete:
         raise UserError(f"{name}, line {number}: it ends in the middle of an answer: give a complete recording")
     return runs
@@ -125,8 +128,14 @@ Refuse = Callable[[str], NoReturn]
 
 
 def _value(line: str, refuse: Refuse) -> dict[str, Any]:
+    def finite(text: str) -> float:
+        number = float(text)
+        if not math.isfinite(number):
+            refuse(f"a finite number expected, found {text[:20]}")
+        return number
+
     try:
-        value = json.loads(line, parse_constant=lambda sign: refuse(f"found {sign}, which is no number"))
+        value = json.loads(line, parse_float=finite, parse_constant=finite)
     except (ValueError, RecursionError):
         refuse("one JSON object a line expected, found something else")
     if not isinstance(value, dict):
@@ -179,6 +188,8 @@ def _take_event(event: Event, runs: list[Run], refuse: Refuse) -> None:
 
 def _fault(event: Event, previous: Event | None) -> str | None:
     """What in the event does not fit together."""
+    if getattr(event, "cycle", 0) < 0:
+        return "a cycle from 0 on expected"
     if isinstance(event, Drafted):
         return _drafted_fault(event)
     if isinstance(event, Verified):
@@ -194,6 +205,8 @@ def _fault(event: Event, previous: Event | None) -> str | None:
 def _drafted_fault(event: Drafted) -> str | None:
     if not event.nodes or event.nodes[0].parent != -1:
         return "a draft tree that begins with its root expected"
+    if len(event.nodes) > LARGEST_TREE:
+        return f"a tree of at most {LARGEST_TREE:,} nodes expected, found {len(event.nodes):,}"
     for place, node in enumerate(event.nodes):
         if node.id != place or (place and not 0 <= node.parent < place):
             return f"nodes in the order drafted expected, found {node.id} with parent {node.parent} at {place}"
@@ -201,17 +214,22 @@ def _drafted_fault(event: Drafted) -> str | None:
             return f"node {place}: a depth of at most {DEEPEST} expected"
         if place and node.depth != event.nodes[node.parent].depth + 1:
             return f"node {place}: a depth one below its parent's expected"
+        if place and node.slot >= 0 > event.nodes[node.parent].slot:
+            return f"node {place}: no kept node without its parent expected"
     slots = [node.slot for node in event.nodes if node.slot >= 0]
-    return None if len(set(slots)) == len(slots) and 0 in slots else "every slot once expected"
+    every_once = len(set(slots)) == len(slots) and event.nodes[0].slot == 0
+    return None if every_once else "every slot once expected, the root's being 0"
 
 
 def _verified_fault(event: Verified, previous: Event | None) -> str | None:
     if not isinstance(previous, Drafted) or previous.cycle != event.cycle:
         return "the drafted tree of the same cycle in front expected"
-    slots = {node.slot for node in previous.nodes if node.slot >= 0}
-    if {node.slot for node in event.nodes} != slots:
+    slots = {node.slot: node for node in previous.nodes if node.slot >= 0}
+    if {node.slot for node in event.nodes} != set(slots):
         return "one verified node for each slot of the tree expected"
-    if not event.path or event.path[0] != 0 or not set(event.path) <= slots:
+    way = [slots[slot] for slot in event.path if slot in slots]
+    connected = all(child.parent == parent.id for parent, child in itertools.pairwise(way))
+    if not way or event.path[0] != 0 or len(way) != len(event.path) or not connected:
         return "a path from slot 0 through slots of the tree expected"
     return None
 

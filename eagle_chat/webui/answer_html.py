@@ -39,9 +39,8 @@ def figures_html(metrics: Metrics) -> str:
     """The figures under an answer, each with a word on what it means."""
     parts = []
     if metrics.tau is not None:
-        drafted = metrics.started is None or metrics.started.policy != "none"
         meaning = "tokens per pass of the target model; plain decoding has 1"
-        parts.append(_figure(f"τ {metrics.tau:.2f}" if drafted else "plain, τ 1", meaning))
+        parts.append(_figure(f"τ {metrics.tau:.2f}" if not metrics.is_plain else "plain, τ 1", meaning))
     count = len(metrics.token_ids)
     parts.append(_figure(f"{count} token{'' if count == 1 else 's'}", "length of the answer"))
     if metrics.tokens_per_second is not None:

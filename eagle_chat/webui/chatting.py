@@ -17,13 +17,13 @@ from eagle_chat.webui.decoding import answer_events
 from eagle_chat.webui.live import LiveRun
 from eagle_chat.webui.measured import Measured
 from eagle_chat.webui.service import EngineService, Job, Waiting
-from eagle_chat.webui.session import Session
+from eagle_chat.webui.session import ANSWER, Session
 
 
 @dataclass(frozen=True)
 class Picture:
     """One state of the page. `explorer` None: as it was. `question`: what goes back into the input, None: nothing.
-    `text`: the answer so far. `left`: it belongs to a conversation that is no more."""
+    `text`: the answer so far. `rest`: nothing came of it, so the explorer goes back to what was there."""
 
     transcript: dict[str, Any]
     explorer: dict[str, Any] | None
@@ -33,7 +33,7 @@ class Picture:
     text: str = ""
     metrics: Metrics | None = None
     error: EagleChatError | None = None
-    left: bool = False
+    rest: bool = False
 
 
 def transcript(session: Session, current: tuple[str, str, str] | None = None) -> dict[str, Any]:
@@ -73,7 +73,8 @@ def answer(service: EngineService, session: Session, controls: Controls) -> Iter
         session.give_up()
         yield Picture(transcript(session), None, error_notice(error), False, back, error=error)
         return
-    session.job, session.pending, chat = job, None, session.chats
+    session.begin(job, ANSWER)
+    session.pending, session.opened, chat = None, None, session.chats
     making = _Making(question, lambda: service.measured(controls.head))
     failure: EagleChatError | None = None
     try:
@@ -90,7 +91,6 @@ def answer(service: EngineService, session: Session, controls: Controls) -> Iter
     except EagleChatError as error:
         failure = error
     finally:
-        session.job = None
         left = session.chats != chat  # a new one was begun: this answer is nobody's
         kept = not left and making.keep(session)
         back = None if left or kept or session.replacing else question
@@ -98,10 +98,12 @@ def answer(service: EngineService, session: Session, controls: Controls) -> Iter
             session.give_up()
         if not kept and making.failure is not None:
             failure = failure or EagleChatError(making.failure)
-    notice = error_notice(failure) if failure else "" if kept or left else "Stopped before the answer began."
-    explorer = making.live.ended(session.pages()) if kept else None
-    text, metrics = making.metrics.text, making.metrics
-    yield Picture(transcript(session), explorer, notice, False, back, text, metrics, failure, left)
+        notice = error_notice(failure) if failure else "" if kept or left else "Stopped before the answer began."
+        explorer = making.live.ended(session.pages()) if kept else None
+        text, metrics = making.metrics.text, making.metrics
+        last = Picture(transcript(session), explorer, notice, False, back, text, metrics, failure, rest=not kept)
+        session.job = None  # from here on it may be the next one's
+    yield last
 
 
 def _submit(

@@ -20,7 +20,7 @@ from eagle_chat.webui.controls import Controls
 from eagle_chat.webui.decoding import answer_events
 from eagle_chat.webui.live import shown
 from eagle_chat.webui.service import EngineService, Job, Waiting
-from eagle_chat.webui.session import Session
+from eagle_chat.webui.session import COMPARISON, Session
 
 WAYS: dict[PolicyName, str] = {
     "none": "plain decoding",
@@ -51,13 +51,12 @@ def compare(
     runs, recorded = (Metrics(), Metrics()), (Run(question), Run(question))
     names = [WAYS.get(way, way) for way in ways]  # type: ignore[call-overload]  # unknown ones are refused below
     try:
-        if session.busy:
-            raise UserError("one question at a time expected, found an answer still being made: wait or stop it")
+        session.check_free()
         job = _submit(service, session, question, ways, controls)
     except EagleChatError as error:
         yield Comparison(_lanes(names, runs, None), "", error_notice(error), running=False)
         return
-    session.job = job
+    session.begin(job, COMPARISON)
     failure = ""
     at = 0
     try:
@@ -129,17 +128,25 @@ def _lanes(names: list[str], runs: tuple[Metrics, Metrics], at: int | None) -> l
 def verdict_html(left: Metrics, right: Metrics, names: list[str]) -> str:
     """Same text or not, passes and speed, in sentences."""
     same, sentence = same_text(left, right)
-    lines = [f'<p class="{"ec-good" if same else "ec-bad"}">{"✓" if same else "✗"} {html.escape(sentence)}</p>']
-    if left.cycles and right.cycles and left.tokens_per_second and right.tokens_per_second:
+    free = not (left.keeps_text and right.keeps_text)  # then other words are no fault
+    look, sign = ("ec-good", "✓") if same else ("", "≠") if free else ("ec-bad", "✗")
+    lines = [f'<p class="{look}">{sign} {html.escape(sentence)}</p>']
+    whole = not (left.was_cut or right.was_cut)  # lengths that differ by chance say nothing of passes and speed
+    if whole and left.cycles and right.cycles and left.tokens_per_second and right.tokens_per_second:
         passes = f"{names[0]}: {left.cycles} passes of the target; {names[1]}: {right.cycles}."
-        speedup = right.tokens_per_second / left.tokens_per_second
-        told = f"Speed-up ×{speedup:.2f}" + _meaning(speedup)
-        lines.append(f"<p>{html.escape(passes)} {html.escape(told)}</p>")
+        lines.append(f"<p>{html.escape(passes)} {html.escape(_speed(left, right, names))}</p>")
     return "".join(lines)
 
 
-def _meaning(speedup: float) -> str:
+def _speed(left: Metrics, right: Metrics, names: list[str]) -> str:
+    """How fast one was beside the other; a speed-up is over plain decoding, on whichever side that is."""
+    if left.is_plain == right.is_plain:
+        ratio = (right.tokens_per_second or 0.0) / (left.tokens_per_second or 1.0)
+        return f"{names[1]} went ×{ratio:.2f} as fast as {names[0]}, measured on this machine in these two runs."
+    plain, draft = (left, right) if left.is_plain else (right, left)
+    speedup = (draft.tokens_per_second or 0.0) / (plain.tokens_per_second or 1.0)
+    said = f"Speed-up by drafting ×{speedup:.2f}"
     if speedup >= EVEN:
-        return ", measured on this machine in these two runs."
+        return f"{said}, measured on this machine in these two runs."
     more = "more than it saves" if speedup < 1 / EVEN else "what it saves"
-    return f": drafting costs this machine {more}. A pass over a tree costs more here than a pass over one token."
+    return f"{said}: drafting costs this machine {more}. A pass over a tree costs more here than a pass over one token."

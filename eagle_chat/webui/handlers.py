@@ -23,15 +23,15 @@ from eagle_chat.webui.live import conversation, shown
 from eagle_chat.webui.parts import status_html
 from eagle_chat.webui.server_html import INTRODUCTION, server_html
 from eagle_chat.webui.service import EngineService, Status
-from eagle_chat.webui.session import Remark, Session, Sessions
+from eagle_chat.webui.session import BusyError, Remark, Session, Sessions, pack
 
 P = ParamSpec("P")
 LARGEST_SEED = 2**31
-STOPPING = Remark("Stopping after this cycle …", math.inf)
+STOPPING = Remark("Stopping after this cycle …", math.inf, passing=True)
 READABLE = 6.0
 """Seconds for which an error stays beside an answer being made."""
 LATE = 0.3
-"""Seconds after an answer in which the reply to a press of Stop may still come, to be wiped away."""
+"""Seconds after an answer in which a reply that held only during it may still come, to be wiped away."""
 
 
 def key_of(request: gr.Request) -> str:
@@ -106,11 +106,19 @@ class Handlers:
             session = self.session(request)
         except EagleChatError as error:
             return gr.skip(), gr.skip(), error_notice(error)
+        session.settle()
+        if session.busy and not (question or "").strip():
+            return gr.skip(), gr.skip(), gr.skip()  # the same key pressed twice
         try:
             session.take(question)
         except EagleChatError as error:
             return gr.skip(), gr.skip(), _said(session, error)
         return "", transcript(session, (session.pending or "", "", "")), ""
+
+    def take_example(self, question: str, request: gr.Request) -> tuple[Any, Any, Any]:
+        """The same with a question of the page's own: what is being written stays."""
+        _, *rest = self.take(question, request)
+        return gr.skip(), *rest
 
     def take_again(self, seed: float, temperature: float, request: gr.Request) -> tuple[Any, Any, Any, Any]:
         """Ask the last question again, above temperature 0 with the next seed: input, transcript, notice, seed."""
@@ -118,6 +126,7 @@ class Handlers:
             session = self.session(request)
         except EagleChatError as error:
             return gr.skip(), gr.skip(), error_notice(error), gr.skip()
+        session.settle()
         try:
             question = session.take_again()
         except EagleChatError as error:
@@ -140,27 +149,33 @@ class Handlers:
             return
         was_running: bool | None = None
         notice = said = ""
+        passed = False
         for picture in answer(self._service, session, Controls(*values)):
             inspector = server_html(picture.metrics) if self._service.is_server else picture.explorer
-            if picture.left:
+            if picture.rest:
                 inspector = self._at_rest(session)
-            if not picture.running and session.remark is STOPPING:
-                session.remark = Remark()
-            notice, said = picture.notice, picture.notice or session.remark.now()
+            passed = passed or (not picture.running and session.forget_passing())
+            stopping = session.remark.now() if session.remark is STOPPING else ""
+            notice, said = picture.notice, stopping or picture.notice or session.remark.now()
             yield _chat_outputs(picture, inspector, picture.running != was_running, said)
             was_running = picture.running
         if was_running is None:  # another request has it
             yield (gr.skip(),) * 6
             return
         time.sleep(LATE)
+        if session.busy:
+            return
+        passed = session.forget_passing() or passed
         late = session.remark.now() or notice
-        if not session.busy and late != said:  # the same again could wipe away what is being said just now
+        if passed or late != said:  # the same again could wipe away what is being said just now
             yield gr.skip(), gr.skip(), gr.skip(), late, gr.skip(), gr.skip()
 
     def _at_rest(self, session: Session) -> Any:
         """What the inspector shows while nothing is being made: the conversation, or what there is before one."""
         if self._service.is_server:
             return gr.skip() if session.conversation.turns else INTRODUCTION
+        if session.opened is not None:
+            return shown(session.runs())
         return conversation(session.pages(), self._service.measured()) or shown(recordings.first())
 
     def stop(self, request: gr.Request) -> str:
@@ -185,9 +200,13 @@ class Handlers:
     def _back(self, request: gr.Request, edit: bool) -> tuple[Any, Any, Any, Any]:
         try:
             session = self.session(request)
-            question = session.take_back()
         except EagleChatError as error:
             return gr.skip(), gr.skip(), error_notice(error), gr.skip()
+        session.settle()
+        try:
+            question = session.take_back()
+        except EagleChatError as error:
+            return gr.skip(), gr.skip(), _said(session, error), gr.skip()
         return question if edit else gr.skip(), transcript(session), "", self._at_rest(session)
 
     def clear(self, request: gr.Request) -> tuple[Any, Any, Any, Any]:
@@ -197,7 +216,7 @@ class Handlers:
         except EagleChatError as error:
             return gr.skip(), gr.skip(), error_notice(error), gr.skip()
         session.clear()
-        return "", transcript(session), "", self._at_rest(session)
+        return gr.skip(), transcript(session), "", self._at_rest(session)
 
     def open_bundled(self, name: str | None, request: gr.Request) -> tuple[Any, Any]:
         """Show a recording that comes with the program: explorer, notice."""
@@ -216,7 +235,7 @@ class Handlers:
             value = shown(runs)
         except EagleChatError as error:
             return gr.skip(), error_notice(error)
-        session.opened = runs
+        session.opened = pack(runs)
         answers = "1 recorded answer" if len(runs) == 1 else f"{len(runs)} recorded answers"
         return value, f"Opened {answers}; the next question brings the chat back."
 
@@ -270,7 +289,7 @@ class Handlers:
 
 def _said(session: Session, error: EagleChatError) -> str:
     """The error as a notice; an answer being made leaves it there for a while."""
-    session.remark = Remark(error_notice(error), time.monotonic() + READABLE)
+    session.remark = Remark(error_notice(error), time.monotonic() + READABLE, isinstance(error, BusyError))
     return session.remark.text
 
 

@@ -16,7 +16,7 @@ from eagle_chat.webui import limits
 from eagle_chat.webui.chatting import error_notice, waiting_notice
 from eagle_chat.webui.controls import Controls
 from eagle_chat.webui.service import EngineService, Job, Waiting
-from eagle_chat.webui.session import Session
+from eagle_chat.webui.session import DRAWS, Session
 
 if TYPE_CHECKING:
     from eagle_chat.bench.first_token import Rule
@@ -59,13 +59,12 @@ def sample(
     `policy`: one of `TREES`; depth, width and nodes are those of `controls`."""
     result: dict[str, Any] | None = None
     try:
-        if session.busy:
-            raise UserError("one question at a time expected, found an answer still being made: wait or stop it")
+        session.check_free()
         job = _submit(service, session, prompt, rule, draws, temperature, controls, policy)
     except EagleChatError as error:
         yield Sampled("", error_notice(error), running=False)
         return
-    session.job = job
+    session.begin(job, DRAWS)
     notice = ""
     try:
         for batch in job.batches():
@@ -153,7 +152,7 @@ def verdict_html(result: dict[str, Any], rule: str) -> str:
     if p_value is None:
         return '<p class="ec-verdict">Too few draws to judge yet.</p>'
     name = html.escape(RULES[rule].removesuffix(" (right)").removeprefix(WRONG))
-    shown = f"{p_value:.2g}" if p_value >= 1e-12 else "below 1e-12"
+    shown = f"= {p_value:.2g}" if p_value >= 1e-12 else "below 1e-12"
     apart = result["wrong"].get(rule, 1.0)
     if apart < PLAIN:
         return (
@@ -163,16 +162,16 @@ def verdict_html(result: dict[str, Any], rule: str) -> str:
         )
     if result["verdict"] == "fits" and rule in result["wrong"]:
         return (
-            f'<p class="ec-verdict">Not caught yet (chi-square p = {shown}): this wrong rule is {apart:.0%} away from '
+            f'<p class="ec-verdict">Not caught yet (chi-square p {shown}): this wrong rule is {apart:.0%} away from '
             "the target's distribution, which more draws will show.</p>"
         )
     if result["verdict"] == "fits":
         return (
-            f'<p class="ec-verdict ec-good">✓ The draws fit the target\'s distribution (chi-square p = {shown}): '
+            f'<p class="ec-verdict ec-good">✓ The draws fit the target\'s distribution (chi-square p {shown}): '
             f"nothing tells the rule “{name}” from plain sampling.</p>"
         )
     return (
-        f'<p class="ec-verdict ec-bad">✗ The draws do not fit the target\'s distribution (chi-square p = {shown}): '
+        f'<p class="ec-verdict ec-bad">✗ The draws do not fit the target\'s distribution (chi-square p {shown}): '
         f"the rule “{name}” changes what the model says.</p>"
     )
 

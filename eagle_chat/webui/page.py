@@ -35,8 +35,8 @@ SERVER_WELCOME = """<div class="ec-welcome"><h2>Ask something; a server answers.
 with it.</p></div>"""
 HEADER = f"""<header class="ec-head"><h1>{TITLE}</h1><p>speculative decoding you can watch</p></header>"""
 COMPARE_HINT = """<p class="ec-hint">The same question and seed, answered twice from nothing, one after the other. The
-texts must be the same, token for token; the number of passes is not. Temperature, seed and tree are those of the
-chat's settings.</p>"""
+texts must be the same, token for token; the number of passes is not. (Above temperature 0 the rejection rule keeps only
+how likely each text is, so there they may differ.) Temperature, seed and tree are those of the chat's settings.</p>"""
 LOSSLESS_HINT = """<p class="ec-hint">“Lossless” is a claim about chances: with the draft, every token must be as
 likely as without it. Here the same token of an answer is drawn many times, each time with another seed, and
 counted beside the probability that the model itself gives it. Choose a rule that is wrong on purpose to see the test
@@ -108,7 +108,7 @@ def _chat(service: EngineService, handlers: Handlers, defaults: Controls) -> tup
     taken = [box, transcript, notice]
     gr.on([send.click, box.submit], handlers.take, box, taken, **QUIET).then(**answering)
     for example in examples:
-        example.click(handlers.take, example, taken, **QUIET).then(**answering)
+        example.click(handlers.take_example, example, taken, **QUIET).then(**answering)
     again = [controls.seed, controls.temperature]
     retry.click(handlers.take_again, again, [*taken, controls.seed], **QUIET).then(**answering)
     stop.click(handlers.stop, outputs=notice, **QUIET)

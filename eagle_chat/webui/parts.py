@@ -77,6 +77,7 @@ def theme() -> Any:
         button_primary_background_fill="#1f6091",
         button_primary_background_fill_hover="#174a70",
         button_primary_background_fill_dark="#2d76ad",
+        button_primary_background_fill_hover_dark="#174a70",
         button_primary_text_color="#ffffff",
         input_background_fill="#ffffff",
         input_background_fill_dark="#1f2227",

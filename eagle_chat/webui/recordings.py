@@ -77,12 +77,13 @@ def saved(session: Session, kind: str, measured: Measured, at_rest: list[Run]) -
     """What is shown, as a file to be saved: name, media type, text. `kind`: "jsonl" or "html". `measured`: what is
     known of this machine; a recording that was opened may come from another one. `at_rest`: what is shown before
     anything was asked."""
-    own = session.runs() if session.opened is None else []
-    runs = own or session.opened or at_rest
+    kept = session.runs()
+    runs = kept or at_rest
     if not runs:
         raise UserError("a recorded answer expected, found none: ask something or open a recording first")
     if kind == "html":
-        text, media = html_page(page(runs, measured if own else None)), "text/html"
+        known = measured if kept and session.opened is None else None
+        text, media = html_page(page(runs, known)), "text/html"
     else:
         text, media = "".join(recording.lines(runs)), "application/jsonl"
     return {"name": f"eagle-chat.{kind}", "type": media, "text": text}

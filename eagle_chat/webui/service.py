@@ -58,6 +58,7 @@ class Job:
         self.owner, self._work, self._service = owner, work, service
         self._results: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._stop = threading.Event()
+        self.begun = False
         self.error: EagleChatError | None = None
 
     @property
@@ -66,8 +67,10 @@ class Job:
         return self._stop.is_set()
 
     def stop(self) -> None:
-        """Ask the job to end, also before it has begun."""
+        """Ask the job to end; one that has not begun leaves the queue at once."""
         self._stop.set()
+        if self._service.withdraw(self):
+            self._results.put(_END)
 
     def run(self) -> None:
         """Work to the end; on the worker's thread."""
@@ -182,6 +185,14 @@ class EngineService:
             self._changed.notify_all()
             return job
 
+    def withdraw(self, job: Job) -> bool:
+        """Take a job that has not begun out of the queue; whether it was there."""
+        with self._changed:
+            found = job in self._jobs and not job.begun
+            if found:
+                self._jobs.remove(job)
+            return found
+
     def place_of(self, job: Job) -> Waiting:
         """Where the job stands."""
         with self._changed:
@@ -209,9 +220,9 @@ class EngineService:
     def forget(self, owner: str) -> None:
         """A session has gone: end its job, free its memory."""
         with self._changed:
-            for job in self._jobs:
-                if job.owner == owner:
-                    job.stop()
+            owned = [job for job in self._jobs if job.owner == owner]
+        for job in owned:
+            job.stop()
         self._states.pop(owner, None)
 
     def _run(self) -> None:
@@ -230,6 +241,7 @@ class EngineService:
             with self._changed:
                 self._changed.wait_for(lambda: self._jobs)
                 job = self._jobs[0]
+                job.begun = True
             job.run()
             with self._changed:
                 self._jobs.popleft()

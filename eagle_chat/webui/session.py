@@ -16,21 +16,42 @@ from eagle_chat.webui import limits
 from eagle_chat.webui.live import run_json
 from eagle_chat.webui.service import Job
 
+SETTLING = 20.0
+"""Seconds that somebody waits for what they stopped to end after its cycle."""
+ANSWER, COMPARISON, DRAWS = "an answer", "a comparison", "the draws of “Is it lossless?”"
+"""What may be in the making."""
+
+
+class BusyError(UserError):
+    """Something else is still in the making; that ends by itself."""
+
 
 @dataclass(frozen=True)
 class Record:
-    """An answer's recording: its lines, compressed, and what the explorer is told of the run, as JSON."""
+    """An answer's recording, packed, and what the explorer is told of the run, as JSON."""
 
     packed: bytes
     page: str
 
 
+def pack(runs: list[Run]) -> bytes:
+    """Runs as the compressed lines of a recording: as objects they are many times as large."""
+    return zlib.compress("".join(recording.lines(runs)).encode())
+
+
+def unpack(packed: bytes) -> list[Run]:
+    """What was packed."""
+    return recording.parse(zlib.decompress(packed).decode())
+
+
 @dataclass(frozen=True)
 class Remark:
-    """Something said about a question, as HTML, that pictures of its answer shall not wipe away before `until`."""
+    """Something said about a question, as HTML, that pictures of its answer shall not wipe away before `until`.
+    `passing`: it holds only while the answer is in the making."""
 
     text: str = ""
     until: float = 0.0
+    passing: bool = False
 
     def now(self) -> str:
         """The text, as long as it is to be read."""
@@ -40,9 +61,10 @@ class Remark:
 @dataclass
 class Session:
     """`records`: for each turn its recording, as long as it is kept. `pending`: a question taken but not yet put to the
-    engine; `replacing`: it is the last turn's, whose answer goes as soon as there is another. `opened`: a recording
-    that is shown instead of the conversation. `chats`: counts the conversations begun, so that an answer knows when its
-    own has been left. `left`: whether the connection was lost; it may have been for a moment."""
+    engine; `replacing`: it is the last turn's, whose answer goes as soon as there is another. `job`: what is in the
+    making, `doing`: the same in words. `opened`: a recording that is shown instead of the conversation, packed.
+    `chats`: counts the conversations begun, so that an answer knows when its own has been left. `left`: whether the
+    connection was lost; it may have been for a moment."""
 
     key: str
     conversation: Conversation = field(default_factory=Conversation)
@@ -50,25 +72,48 @@ class Session:
     pending: str | None = None
     replacing: bool = False
     job: Job | None = None
+    doing: str = ANSWER
     chats: int = 0
     remark: Remark = field(default_factory=Remark)
-    opened: list[Run] | None = None
+    opened: bytes | None = None
     last_used: float = 0.0
     left: bool = False
     greeted: bool = False
 
     @property
     def busy(self) -> bool:
-        """Whether an answer is being made or about to be."""
+        """Whether anything is being made or about to be."""
         return self.job is not None or self.pending is not None
+
+    def check_free(self) -> None:
+        """BusyError where something is in the making."""
+        if self.busy:
+            doing = self.doing if self.job is not None else ANSWER
+            raise BusyError(f"one question at a time expected, found {doing} still being made: wait or stop it")
+
+    def begin(self, job: Job, doing: str) -> None:
+        """`job` is in the making."""
+        self.job, self.doing = job, doing
+
+    def settle(self) -> None:
+        """Wait for what was stopped to end after its cycle, but not for ever."""
+        until = time.monotonic() + SETTLING
+        while self.job is not None and self.job.stopping and time.monotonic() < until:
+            time.sleep(0.02)
+
+    def forget_passing(self) -> bool:
+        """Forget what was said where it held only until now; whether it did."""
+        passing = self.remark.passing
+        if passing:
+            self.remark = Remark()
+        return passing
 
     def take(self, question: str | None) -> None:
         """Accept a question as the next one. UserError where that is not possible now."""
         text = limits.check_text(question, limits.MESSAGE, "a question")
         if not text.strip():
             raise UserError("a question expected, found none: write one")
-        if self.busy:
-            raise UserError("one question at a time expected, found an answer still being made: wait or stop it")
+        self.check_free()
         if len(self.conversation.turns) >= limits.TURNS:
             raise UserError(f"a conversation of at most {limits.TURNS} questions expected: begin a new one")
         self._begin(text, replacing=False)
@@ -80,7 +125,7 @@ class Session:
         return question
 
     def _begin(self, question: str, replacing: bool) -> None:
-        self.pending, self.replacing, self.opened, self.remark = question, replacing, None, Remark()
+        self.pending, self.replacing, self.remark = question, replacing, Remark()
 
     def give_up(self) -> None:
         """The pending question, or the one being answered, comes to nothing."""
@@ -100,8 +145,7 @@ class Session:
         return question
 
     def _last_question(self) -> str:
-        if self.busy:
-            raise UserError("a finished answer expected, found one still being made: wait or stop it")
+        self.check_free()
         last = self.conversation.last
         if last is None:
             raise UserError("an answer expected, found none yet: ask something first")
@@ -112,14 +156,15 @@ class Session:
         self.records.pop()
 
     def clear(self) -> None:
-        """Begin a new conversation."""
-        self.stop()
+        """Begin a new conversation; what is being made beside it goes on."""
+        if self.doing == ANSWER:
+            self.stop()
         self.give_up()
         self.chats += 1
         self.conversation, self.records, self.opened, self.remark = Conversation(), [], None, Remark()
 
     def stop(self) -> None:
-        """End the answer being made after its cycle."""
+        """End what is being made after its cycle."""
         if self.job is not None:
             self.job.stop()
 
@@ -133,17 +178,15 @@ class Session:
         run = Run(turn.question, turn.events)
         turn.events = []
         self.conversation = Conversation(self.conversation.system, [*self.conversation.turns, turn])
-        packed = zlib.compress("".join(recording.lines([run])).encode())
-        self.records.append(Record(packed, run_json(run)))
+        self.records.append(Record(pack([run]), run_json(run)))
         if len(self.records) > limits.KEPT_RECORDS:
             self.records[-limits.KEPT_RECORDS - 1] = None
 
     def runs(self) -> list[Run]:
         """The recording that is open, else the conversation's answers as far as they are kept."""
         if self.opened is not None:
-            return self.opened
-        kept = [record for record in self.records if record is not None]
-        return [run for record in kept for run in recording.parse(zlib.decompress(record.packed).decode())]
+            return unpack(self.opened)
+        return [run for record in self.records if record is not None for run in unpack(record.packed)]
 
     def pages(self) -> list[str]:
         """The newest answers for the explorer, as many as are quickly sent; the last one in any case."""

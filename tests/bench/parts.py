@@ -70,6 +70,8 @@ class ScriptedEngine:
     def __init__(self) -> None:
         self.asked: list[tuple[str, float, int]] = []
         self.reason: Any = "length"
+        self.too_long, self.broken = set[str](), set[str]()
+        """Questions that do not fit the context; those at which the engine fails."""
 
     def new_state(self) -> Any:
         return object()
@@ -80,6 +82,12 @@ class ScriptedEngine:
     def stream(self, messages: Any, *, sampling: Any, tree: Any, state: Any, trace: bool = False) -> Iterator[Event]:
         self.asked.append((tree.policy, sampling.temperature, len(messages)))
         yield started(tree.policy)
+        question = messages[-1]["content"]
+        if question in self.broken:
+            raise RuntimeError("out of memory")
+        if question in self.too_long:
+            yield Finished("context", "", 0, 0, "the context is full")
+            return
         yield first()
         yield cycle(1, [2, 3], (0.1, 0.2, 0.0, 0.0, 0.0), [True])
         yield Finished(self.reason, "", 1, 3, "it broke" if self.reason == "error" else None)

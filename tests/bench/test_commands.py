@@ -144,6 +144,7 @@ def test_context_asks_prompts_of_the_lengths_given(run: Run, tmp_path: Path) -> 
     for tokens, wanted in zip(prefills, (100, 180, longest), strict=True):
         assert wanted - 20 < tokens <= wanted
     assert any("instead of 999" in note for note in value["notes"])
+    assert value["questions"]["lengths"] == [100, 180, 999]
 
 
 def test_without_a_head_plain_decoding_is_measured_and_nothing_else_can_be(run: Run, questions: str) -> None:
@@ -168,12 +169,59 @@ def test_without_a_head_plain_decoding_is_measured_and_nothing_else_can_be(run: 
         ("--max-new-tokens", "1"),
         ("--questions", "nowhere.jsonl"),
         ("--json", "no/such/folder/b.json"),
+        ("--json", "b.out", "--answers", "./b.out"),
+        ("--alpha", "--answers", "a.jsonl"),
+        ("--alpha", "--calibration", "--answers", "a.jsonl"),
+        ("--alpha", "--plot", "a.png"),
     ],
 )
 def test_mistakes_are_one_line_and_exit_code_2(run: Run, arguments: tuple[str, ...]) -> None:
     code, out, err = run("bench", *arguments)
     assert (code, out) == (2, "")
     assert err.splitlines()[-1].startswith("error: ")
+
+
+@pytest.mark.parametrize("arguments", [("--policies", "plain"), ("--max-new-tokens", "1")])
+def test_what_would_check_nothing_is_no_verification(run: Run, questions: str, arguments: tuple[str, ...]) -> None:
+    code, out, err = run("verify", "--questions", questions, *arguments)
+    assert (code, out) == (2, "")
+    assert "error: " in err.splitlines()[-1]
+
+
+def test_verify_of_questions_that_do_not_fit_fails(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "long.jsonl"
+    path.write_text(json.dumps({"question_id": 7, "category": "c", "turns": ["word " * 999]}), encoding="utf-8")
+    code, out, err = run("verify", "--questions", str(path), *SHORT)
+    assert code == 2
+    assert "NOTHING WAS CHECKED" in out
+    assert "question 7 was left out" in out
+    assert "LOSSLESS" not in out
+    assert "fits the context expected, found none in 1" in err
+
+
+def test_an_error_late_in_a_run_does_not_cost_what_was_measured(
+    run: Run, questions: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The finished question is on the card and in all files; the error is told, and is the exit code."""
+    pytest.importorskip("matplotlib")
+    engine = tiny_engine()
+    stream = engine.stream
+
+    def fragile(messages: Any, **options: Any) -> Any:
+        if messages[-1]["content"] == "one two":
+            raise RuntimeError("out of memory")
+        return stream(messages, **options)
+
+    monkeypatch.setattr(engine, "stream", fragile)
+    files = [str(tmp_path / name) for name in ("b.json", "a.jsonl", "b.png")]
+    options = ("--json", files[0], "--answers", files[1], "--plot", files[2])
+    code, out, err = run("bench", "--questions", questions, "--policies", "chain", *SHORT, *options, engine=engine)
+    assert code == 1
+    assert "out of memory" in err.splitlines()[-1]
+    assert "PARTIAL" in out
+    assert json.loads(Path(files[0]).read_text(encoding="utf-8"))["questions"]["ids"] == [1]
+    assert len(list(tmp_path.glob("a-*.jsonl"))) == 2
+    assert Path(files[2]).read_bytes().startswith(b"\x89PNG")
 
 
 def test_options_before_the_command_and_from_variables_count(

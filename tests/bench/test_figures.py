@@ -5,7 +5,7 @@ import statistics
 
 import pytest
 
-from eagle_chat.bench.figures import Compared, bootstrap, run_figures, speedups, step_costs
+from eagle_chat.bench.figures import FEWEST, LEVEL, Compared, bootstrap, run_figures, speedups, step_costs
 from eagle_chat.bench.runner import Measured, pooled
 from tests.bench.parts import QUESTIONS, candidate, cycle, scripted
 
@@ -77,7 +77,7 @@ def test_a_run_has_its_keys_and_its_categories() -> None:
     assert run["peak_memory_bytes"] == 1000
     plain = run_figures(measured, 0)
     assert plain["speedup"] == 1.0
-    assert plain["speedup_interval"] == [1.0, 1.0]
+    assert plain["speedup_interval"] is None  # two are too few
     assert set(plain["c"].values()) == {0.0}
 
 
@@ -91,8 +91,10 @@ def test_a_text_that_differs_is_counted_but_not_under_rejection() -> None:
 def test_bootstrap_on_known_data() -> None:
     assert bootstrap([1.5]) is None
     assert bootstrap([2.0] * 10) == (2.0, 2.0)
-    # With two values the median of a resample is low, middle or high with 1/4, 1/2, 1/4.
-    assert bootstrap([1.0, 3.0]) == (1.0, 3.0)
+    for count in range(FEWEST + 1):  # fewer cannot enclose the median with that probability, whatever they are
+        assert (bootstrap([1.0 + place for place in range(count)]) is None) == (2 * 0.5**count > 1 - LEVEL)
+    # Half of the values are low, half high: so are the medians of the resamples, but for those in the middle.
+    assert bootstrap([1.0] * 5 + [3.0] * 5) == (1.0, 3.0)
     values = [1.0] * 95 + [9.0] * 5
     assert bootstrap(values) == (1.0, 1.0)  # outliers do not move a median
     assert bootstrap(values, seed=1) == bootstrap(values, seed=1)

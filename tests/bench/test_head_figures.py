@@ -13,7 +13,7 @@ from eagle_chat.bench.prompts import Question
 from eagle_chat.bench.runner import Asker
 from eagle_chat.core.config import SamplingConfig, TreeConfig
 from eagle_chat.core.events import Drafted, DraftNode, Verified, VerifiedNode
-from tests.bench.parts import QUESTIONS, cycle, scripted, stub_engine
+from tests.bench.parts import QUESTIONS, cycle, scripted, stub_engine, tiny_engine
 from tests.tiny import VOCAB
 
 QUESTION = Question(1, "c", ("tell me",))
@@ -110,6 +110,21 @@ def test_calibration_of_a_draft_with_known_confidence() -> None:
     assert low["confidence"] == pytest.approx(float(q[1]), abs=1e-5)
     assert first["error"] == pytest.approx((1 - float(q[0]) + float(q[1])) / 2, abs=1e-5)
     assert table["tree"]["total_tokens"] == 6
+
+
+def test_calibration_shares_no_noise() -> None:
+    """Above temperature 0 a token of low confidence would be sent only where the target is likely to draw it."""
+    engine = tiny_engine()
+    seen: list[TreeConfig] = []
+    stream = engine.stream
+
+    def watched(*arguments: Any, **options: Any) -> Any:
+        seen.append(options["tree"])
+        return stream(*arguments, **options)
+
+    engine.stream = watched
+    measure_calibration(Asker(engine), [QUESTION], SAMPLING, (1.0,), TreeConfig(), quiet)
+    assert {tree.shared_noise for tree in seen} == {False}
 
 
 def test_stopping_gives_what_there_is() -> None:

@@ -11,7 +11,8 @@ import torch
 
 from eagle_chat.bench.judge import Reference, answer_rows, chosen_tokens
 from eagle_chat.bench.parity import Findings, examine
-from eagle_chat.bench.parity_report import parity_document
+from eagle_chat.bench.parity_report import parity_document, verdict_line
+from eagle_chat.bench.prompts import Question
 from eagle_chat.bench.runner import Asker
 from eagle_chat.core import engine as engine_module
 from eagle_chat.core import sampling
@@ -194,6 +195,19 @@ def test_a_rule_that_accepts_too_often_fails_the_test_of_the_law(
     assert result["verdict"] == "fault"
     assert result["p_value"] < FAILS
     assert findings.faulty
+
+
+def test_a_question_that_does_not_fit_is_not_called_lossless() -> None:
+    engine = tiny_engine()
+    long = Question("long", "letters", ("word " * engine.target.context_limit,))
+    findings = examine(Asker(engine), [long], SHAPES, [GREEDY, COUPLED, REJECTION])
+    assert findings.empty
+    assert "question long was left out" in findings.notes[0]
+    value = parity_document({}, "t", "h", findings)
+    assert verdict_line(value) == "NOTHING WAS CHECKED"
+    assert value["notes"] == findings.notes[:1]
+    both = examine(Asker(engine), [long, QUESTIONS[1]], SHAPES, [GREEDY])
+    assert [check.verdict for check in both.checks] == ["equal"] * 3
 
 
 def test_stopping_keeps_what_was_found() -> None:

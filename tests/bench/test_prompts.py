@@ -54,6 +54,8 @@ GOOD = {"question_id": 1, "category": "c", "turns": ["t"]}
         ({**GOOD, "turns": []}, "turns must be"),
         ({**GOOD, "turns": "t"}, "turns must be"),
         ({**GOOD, "turns": ["t", " "]}, "turns must be"),
+        ({**GOOD, "turns": ["t \ud83d"]}, "half a character"),
+        ("[" * 100_000, "one JSON object a line expected"),
         (GOOD, "stands there twice"),
     ],
 )

@@ -150,7 +150,7 @@ def test_a_picture_is_drawn_from_the_document() -> None:
     width, height = (int.from_bytes(picture[at : at + 4], "big") for at in (16, 20))
     assert width == pytest.approx(3 * plot.PANEL_INCHES[0] * plot.DOTS, abs=2)
     assert height == pytest.approx(plot.PANEL_INCHES[1] * plot.DOTS, abs=2)
-    with pytest.raises(UserError, match="no finished run"):
+    with pytest.raises(UserError, match="a finished run expected"):
         draw(made(runs=[]))
 
 

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from eagle_chat.bench.runner import Asker, measure, pooled
+from eagle_chat.bench.runner import Asker, check_length, measure, pooled
+from eagle_chat.core.config import SamplingConfig
 from eagle_chat.core.errors import EagleChatError, UserError
 from tests.bench.parts import QUESTIONS, ScriptedEngine, candidate, tiny_engine
 from tests.tiny import answer
@@ -63,9 +64,39 @@ def test_an_engine_that_gives_up_is_an_error() -> None:
         measure([Asker(engine)], [PLAIN], QUESTIONS)
 
 
+def test_a_question_that_does_not_fit_is_left_out_and_named() -> None:
+    """Also where only its second turn does not; the first that fits warms up."""
+    engine: Any = ScriptedEngine()
+    engine.too_long = {"and then?", "one two"}
+    measured = measure([Asker(engine)], [PLAIN, DYNAMIC], QUESTIONS)
+    assert [question.id for question in measured.questions] == ["x3"]
+    assert [len(answers) for answers in measured.answers] == [1, 1]
+    assert measured.notes == [
+        "question 1 was left out: the 10 tokens before its answer 2 leave no room for one",
+        "question 2 was left out: the 10 tokens before its answer 1 leave no room for one",
+    ]
+    assert not measured.partial
+    engine.too_long |= {"hello there", "abc"}
+    with pytest.raises(UserError, match="fits the context expected, found none in 3"):
+        measure([Asker(engine)], [PLAIN, DYNAMIC], QUESTIONS)
+
+
+def test_an_error_in_a_later_round_keeps_the_finished_ones() -> None:
+    engine: Any = ScriptedEngine()
+    engine.broken = {"hello there"}
+    measured = measure([Asker(engine)], [PLAIN, DYNAMIC], QUESTIONS)
+    assert [question.id for question in measured.questions] == [1, 2]
+    assert measured.partial
+    assert "out of memory" in str(measured.failure)
+    engine.broken = {"abc"}
+    with pytest.raises(RuntimeError, match="out of memory"):
+        measure([Asker(engine)], [PLAIN, DYNAMIC], QUESTIONS)
+
+
 def test_answers_too_short_to_measure_are_refused() -> None:
-    with pytest.raises(UserError, match="--max-new-tokens"):
-        measure([Asker(ScriptedEngine())], [candidate("plain", tokens=1)], QUESTIONS)  # type: ignore[arg-type]
+    check_length(SamplingConfig(max_new_tokens=2))
+    with pytest.raises(UserError, match="found a limit of 1: change --max-new-tokens"):
+        check_length(SamplingConfig(max_new_tokens=1))
 
 
 def test_real_answers_are_those_of_the_engine_and_states_are_reused() -> None:

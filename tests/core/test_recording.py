@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,14 @@ def changed(line: int, **values: Any) -> str:
     return "\n".join(lines)
 
 
+def slots(*numbers: int) -> list[dict[str, Any]]:
+    return [{**dataclasses.asdict(node), "slot": slot} for node, slot in zip(NODES, numbers, strict=True)]
+
+
+def child(place: int, parent: int, slot: int) -> dict[str, Any]:
+    return dataclasses.asdict(dataclasses.replace(NODES[1], id=place, parent=parent, depth=2, slot=slot, text="c"))
+
+
 def without(*numbers: int) -> str:
     lines = text(Run("q", list(EVENTS))).splitlines()
     return "\n".join(line for place, line in enumerate(lines) if place not in numbers)
@@ -70,7 +79,14 @@ def without(*numbers: int) -> str:
         (changed(3, cycle="x"), "line 4: not an event (committed.cycle"),
         (changed(3, token_ids=[1, 2]), "line 4: as many origins and pieces as tokens expected"),
         (changed(3, text="b"), "line 4: pieces that make up the text expected"),
-        (changed(3, seconds={"prefill": float("nan")}), "line 4: found NaN, which is no number"),
+        (changed(3, seconds={"prefill": float("nan")}), "line 4: a finite number expected, found NaN"),
+        (
+            changed(2, sampling={"temperature": 1}).replace('ture": 1', 'ture": 1e999'),
+            "line 3: a finite number expected",
+        ),
+        (changed(3, cycle=-1), "line 4: a cycle from 0 on expected"),
+        (changed(4, nodes=slots(1, 0)), "line 5: every slot once expected, the root's being 0"),
+        (changed(4, nodes=[*slots(0, -1), child(2, 1, 1)]), "line 5: node 2: no kept node without its parent expected"),
         (changed(4, nodes=[]), "line 5: a draft tree that begins with its root expected"),
         (changed(5, path=[0, 7]), "line 6: a path from slot 0 through slots of the tree expected"),
         (changed(5, nodes=[]), "line 6: one verified node for each slot of the tree expected"),
@@ -89,6 +105,12 @@ def test_strict_reading(content: str, said: str) -> None:
         recording.parse(content, "name")
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_tree_too_large_for_any_view_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "LARGEST_TREE", 1)
+    with pytest.raises(UserError, match="line 5: a tree of at most 1 nodes expected, found 2"):
+        recording.parse(without())
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:

@@ -10,11 +10,12 @@ from eagle_chat.core import recording
 from eagle_chat.core.config import SamplingConfig, TreeConfig
 from eagle_chat.core.errors import UserError
 from eagle_chat.webui import comparing, limits
+from eagle_chat.webui import session as sessions
 from eagle_chat.webui.chatting import Picture, answer
 from eagle_chat.webui.controls import Controls
 from eagle_chat.webui.measured import Measured
 from eagle_chat.webui.service import Job
-from eagle_chat.webui.session import Session, Sessions
+from eagle_chat.webui.session import BusyError, Session, Sessions, pack
 from tests.patience import PATIENCE
 from tests.tiny import tokens_of
 from tests.webui.served import Held, service_of
@@ -125,7 +126,7 @@ def test_a_new_chat_in_mid_answer_leaves_nothing_of_the_old_one() -> None:
     next(picture for picture in pictures if picture.text)
     session.clear()
     *_, last = pictures
-    assert (last.left, last.running, last.question, last.notice) == (True, False, None, "")
+    assert (last.rest, last.running, last.question, last.notice) == (True, False, None, "")
     assert last.transcript["turns"] == []
     assert session.conversation.turns == []
     assert session.records == []
@@ -158,12 +159,74 @@ def test_an_answer_asked_for_again_stays_until_there_is_another(engine: Held) ->
 def test_an_answer_puts_an_opened_recording_away(engine: Held) -> None:
     service, session = service_of(engine), Session("anna")
     ask(service, session, "hello")
-    session.opened = [recording.Run("another", [])]
+    session.opened = pack([recording.Run("another", session.runs()[0].events)])
     assert [run.question for run in session.runs()] == ["another"]
+    session.take("refused")
+    list(answer(service, session, Controls(seed=None)))
+    assert [run.question for run in session.runs()] == ["another"], "it is still what the page shows"
     session.take_again()
-    session.opened = [recording.Run("another", [])]
     list(answer(service, session, SHORT))
     assert [run.question for run in session.runs()] == ["hello"]
+
+
+def test_stop_in_the_queue_leaves_it_at_once() -> None:
+    engine = Held(seed=4)
+    service, first, second = service_of(engine), Session("anna"), Session("ben")
+    engine.gate.clear()
+    first.take("hello")
+    before = answer(service, first, SHORT)
+    assert next(before).running
+    second.take("hi")
+    pictures = answer(service, second, SHORT)
+    assert "1 question is in front" in next(pictures).notice
+    second.stop()
+    *_, last = pictures  # the first one is still being answered
+    assert (last.rest, last.running, last.question) == (True, False, "hi")
+    assert last.notice == "Stopped before the answer began."
+    assert not second.busy
+    assert service.status.jobs == 1
+    engine.gate.set()
+    list(before)
+
+
+def test_what_was_stopped_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stop, then send again: the next question waits for the end of the cycle, and is not lost in it."""
+    engine = Held(seed=4)
+    service, session = service_of(engine), Session("anna")
+    session.take("hello")
+    pictures = answer(service, session, Controls(max_new_tokens=200))
+    next(picture for picture in pictures if picture.text)
+    engine.gate.clear()
+    assert engine.held.wait(PATIENCE)
+    session.stop()
+    with monkeypatch.context() as patch:
+        patch.setattr(sessions, "SETTLING", 0.1)
+        session.settle()  # not for ever
+    with pytest.raises(BusyError, match="found an answer still being made"):
+        session.take("too early")
+    rest = threading.Thread(target=lambda: list(pictures))
+    taking = threading.Thread(target=lambda: (session.settle(), session.take("go on")))
+    for thread in (rest, taking):
+        thread.start()
+    engine.gate.set()
+    for thread in (rest, taking):
+        thread.join(PATIENCE)
+    assert session.pending == "go on"
+    assert session.conversation.turns[0].finish_reason == "cancelled"
+    list(answer(service, session, SHORT))
+    assert [turn.question for turn in session.conversation.turns] == ["hello", "go on"]
+
+
+def test_a_new_chat_leaves_what_is_made_beside_it_alone(engine: Held) -> None:
+    service, session = service_of(engine), Session("anna")
+    engine.gate.clear()
+    states = comparing.compare(service, session, "hello", ("none", "dynamic"), SHORT)
+    next(states)
+    session.clear()
+    with pytest.raises(BusyError, match="found a comparison still being made"):
+        session.take("hello")
+    engine.gate.set()
+    assert "same text: yes" in list(states)[-1].verdict
 
 
 def test_a_person_who_leaves_in_the_middle_does_not_block_the_others(engine: Held) -> None:

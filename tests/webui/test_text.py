@@ -11,12 +11,15 @@ from hypothesis import strategies as st
 
 from eagle_chat.core.config import SamplingConfig, TreeConfig
 from eagle_chat.core.errors import UserError
+from eagle_chat.core.events import Committed, Finished, from_json
+from eagle_chat.core.metrics import Metrics
 from eagle_chat.webui import limits, recordings
 from eagle_chat.webui.answer_html import answer_html, plain_html
+from eagle_chat.webui.comparing import verdict_html
 from eagle_chat.webui.controls import Controls
 from eagle_chat.webui.live import shown
 from eagle_chat.webui.measured import Measured
-from eagle_chat.webui.session import Session
+from eagle_chat.webui.session import Session, pack
 from tests.webui.served import HOSTILE
 
 ALLOWED = {"p", "br", "pre", "code", "em", "strong", "ul", "ol", "li", "blockquote", "hr", "table", "thead", "tbody"}
@@ -82,7 +85,7 @@ def write(folder: Path, text: str | bytes) -> str:
 def test_the_bundled_recordings_open_and_can_be_saved() -> None:
     assert recordings.bundled()
     for name in recordings.bundled():
-        session = Session("anna", opened=recordings.open_bundled(name))
+        session = Session("anna", opened=pack(recordings.open_bundled(name)))
         assert json.loads(shown(session.runs())["page"])["runs"]
         page = recordings.saved(session, "html", Measured(), [])
         assert len(page["text"]) < 1_500_000
@@ -118,6 +121,49 @@ def test_a_file_that_is_too_large_is_refused_unread(tmp_path: Path, monkeypatch:
         recordings.open_upload(write(tmp_path, "x" * 1001))
     with pytest.raises(UserError, match="a file expected"):
         recordings.open_upload(None)
+
+
+PLAIN, DRAFT = {"policy": "none"}, {"policy": "dynamic"}
+
+
+def a_run(seconds: float, about: dict[str, Any], tokens: int = 3, reason: str = "length") -> Metrics:
+    metrics = Metrics()
+    started = from_json({**json.loads(event()), "head": "h", **about})
+    first = Committed(0, [1], ["target"], "a", 0, 0, {"prefill": 1.0})
+    rest = [Committed(n, [n], ["target"], "a", 1, 0, {"verify": seconds}) for n in range(1, tokens)]
+    for one in (started, first, *rest, Finished(reason, "", tokens - 1, tokens)):  # type: ignore[arg-type]
+        metrics.add(one)
+    return metrics
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "said"),
+    [(a_run(0.2, PLAIN), a_run(0.1, DRAFT), "Speed-up by drafting ×2.00, measured"),
+     (a_run(0.1, DRAFT), a_run(0.2, PLAIN), "Speed-up by drafting ×2.00, measured"),
+     (a_run(0.2, DRAFT), a_run(0.1, PLAIN), "Speed-up by drafting ×0.50: drafting costs this machine more"),
+     (a_run(0.2, DRAFT), a_run(0.1, DRAFT), "right went ×2.00 as fast as left"),
+     (a_run(0.1, PLAIN), a_run(0.2, PLAIN), "right went ×0.50 as fast as left")],
+)  # fmt: skip
+def test_a_speed_up_is_that_of_drafting_on_either_side(left: Metrics, right: Metrics, said: str) -> None:
+    verdict = verdict_html(left, right, ["left", "right"])
+    assert said in verdict
+    assert "ec-good" in verdict
+    assert ("drafting" in verdict) == (left.is_plain != right.is_plain)
+
+
+def test_of_a_comparison_that_was_stopped_only_the_text_is_judged() -> None:
+    verdict = verdict_html(a_run(0.1, PLAIN, 9), a_run(0.1, DRAFT, 4, "cancelled"), ["left", "right"])
+    assert "same text: yes, token for token (4 tokens until the interruption)" in verdict
+    assert "passes" not in verdict
+
+
+def test_another_text_by_the_rejection_rule_is_no_fault() -> None:
+    sampling = {"sampling": {"verify": "rejection", "temperature": 1.0}}
+    verdict = verdict_html(a_run(0.1, PLAIN | sampling, 3), a_run(0.1, DRAFT | sampling, 4), ["left", "right"])
+    assert "ec-bad" not in verdict
+    assert "the coupled rule keeps the text too" in verdict
+    assert "--" not in verdict
+    assert "ec-bad" in verdict_html(a_run(0.1, PLAIN, 3), a_run(0.1, DRAFT, 4), ["left", "right"])
 
 
 def test_controls_become_what_the_engine_takes() -> None:

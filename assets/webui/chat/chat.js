@@ -137,8 +137,13 @@ const EagleChat = {
 };
 window.EagleChat = EagleChat;
 
-// Escape stops the answer, wherever one is on the page.
+// Escape stops the answer, wherever one is on the page; in an open menu it only closes that. Whether one is open is looked
+// at before the menu itself hears of the key.
+let inMenu = false;
 document.addEventListener("keydown", (event) => {
-  if (event.key !== "Escape" || event.defaultPrevented) return;
+  inMenu = event.target.closest?.("[aria-expanded=true]") != null;
+}, true);
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "Escape" || event.defaultPrevented || inMenu) return;
   for (const stop of document.querySelectorAll("button.ec-stop:not([disabled])")) if (stop.offsetParent) stop.click();
 });

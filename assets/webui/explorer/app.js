@@ -182,7 +182,7 @@ class Explorer {
     const { run } = this;
     this.about.textContent = this.about.title = aboutRun(run);
     this.answer.start(run);
-    if (!run.cycles.length) throw new Error("This answer has not begun yet.");
+    if (!run.cycles.length) return this.wait(run);
     const first = run.cycles.findIndex((cycle) => cycle.n > 0);
     this.goTo(
       this.following ? run.cycles.length - 1 : Math.max(first, 0),
@@ -191,9 +191,26 @@ class Explorer {
     );
   }
 
+  // Nothing of the answer is there yet, or ever was: everything keeps its place.
+  wait(run) {
+    Object.assign(this.at, { cycle: 0, step: 0 });
+    this.steps = null;
+    const words = this.live
+      ? "The target reads the prompt. Drafting begins after its first token."
+      : "This answer was stopped before its first token.";
+    replace(this.stepTitle, this.live ? "Prefill" : "No cycle");
+    replace(this.paragraph, words);
+    this.tree.element.classList.add("ee-empty");
+    this.tree.element.dataset.words = "";
+    replace(this.legend);
+    this.controls.clear();
+    this.panels.element.hidden = true;
+  }
+
   // Stand at a step of a cycle; Infinity is its last step. `following`: whoever goes back no longer follows.
   goTo(cycle, step, following = false) {
     const { run } = this;
+    if (!run.cycles.length) return;
     this.at.cycle = clamp(cycle, 0, run.cycles.length - 1);
     const newest = this.at.cycle === run.cycles.length - 1 && step === Infinity;
     this.following = this.live && (following || newest);
@@ -205,6 +222,7 @@ class Explorer {
   }
 
   move(by) {
+    if (!this.steps) return false;
     const step = this.at.step + by;
     if (step >= 0 && step < this.steps.length) this.goTo(this.at.cycle, step);
     else if (by > 0 && this.at.cycle + 1 < this.run.cycles.length) this.goTo(this.at.cycle + 1, 0);
@@ -222,19 +240,16 @@ class Explorer {
     replace(this.paragraph, paragraph(explain(run, cycle, step)));
     this.answer.at(this.at.cycle, step.kind === "commit" || step.kind === "prefill");
     this.controls.show(run, this.at, this.steps);
-    this.showTree(cycle, step);
+    this.showTree(run, cycle, step);
     this.panels.show();
   }
 
-  showTree(cycle, step) {
+  showTree(run, cycle, step) {
     const { tree } = cycle;
     this.tree.element.classList.toggle("ee-empty", !tree);
     if (!tree) {
-      const words =
-        cycle.n === 0
-          ? "The first token comes from the prompt alone. Drafting begins after it."
-          : "No draft tree was recorded in this cycle.";
-      this.tree.element.dataset.words = words;
+      const first = `The first token comes from the prompt alone.${run.plain ? "" : " Drafting begins after it."}`;
+      this.tree.element.dataset.words = cycle.n === 0 ? first : "No draft tree was recorded in this cycle.";
       replace(this.legend);
       return;
     }
@@ -265,6 +280,7 @@ class Explorer {
 // The last cycle of an answer in which there is something to see: a token that was left over has a tree of one node.
 function lastToSee(run) {
   const last = run.cycles.length - 1;
+  if (last < 0) return 0;
   if (run.cycles[last].numNodes > 1) return last;
   const found = run.cycles.findLastIndex((cycle) => cycle.traced && cycle.numNodes > 1);
   return found < 0 ? last : found;

@@ -83,8 +83,8 @@ class CompareView {
       ),
       make(
         "p",
-        { class: `ee-verdict ${same.same ? "ee-yes" : "ee-no"}` },
-        make("b", {}, same.same ? "✓ " : "✗ "),
+        { class: `ee-verdict ${same.same ? "ee-yes" : same.free ? "" : "ee-no"}` },
+        make("b", {}, same.same ? "✓ " : same.free ? "≠ " : "✗ "),
         same.sentence,
       ),
       lanes(a, b, this.by, this.element.clientWidth || WIDEST_LANE),
@@ -110,21 +110,27 @@ function runName(run, place) {
   return `${place + 1}. ${run.title}${question}`;
 }
 
+// An answer that was cut short is held against the beginning of the other. `free`: other words are no fault.
 function sameText(a, b) {
   const [left, right] = [a.tokens, b.tokens];
-  const length = Math.max(left.length, right.length);
+  const cut = a.cut || b.cut;
+  const length = cut ? Math.min(left.length, right.length) : Math.max(left.length, right.length);
   let at = 0;
   while (at < length && left[at] && right[at] && left[at].id === right[at].id) at += 1;
-  if (at === length)
-    return { same: true, at: null, sentence: `The same text, token for token (${counted(length, "token")}).` };
-  if (a.question !== b.question) return { same: false, at: null, sentence: "Different questions, so different texts." };
+  if (at === length) {
+    const until = cut ? " until one was stopped" : "";
+    return { same: true, at: null, sentence: `The same text, token for token (${counted(length, "token")}${until}).` };
+  }
+  if (a.question !== b.question) {
+    return { same: false, free: true, at: null, sentence: "Different questions, so different texts." };
+  }
   const why =
     a.rule === "rejection" || b.rule === "rejection"
       ? " The rejection rule keeps the distribution, not the draw."
       : JSON.stringify(a.about.sampling) !== JSON.stringify(b.about.sampling)
         ? " They were sampled with different settings."
         : "";
-  return { same: false, at, sentence: `The texts part at token ${at + 1} of ${length}.${why}` };
+  return { same: false, free: why !== "", at, sentence: `The texts part at token ${at + 1} of ${length}.${why}` };
 }
 
 // `room`: pixels there are, so that signs stay as large as they are on a narrow screen too.

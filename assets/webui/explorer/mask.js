@@ -58,7 +58,7 @@ class MaskView {
       this.intro,
       "The tree is flattened into one batch of ",
       make("strong", {}, counted(tree.kept.length, "row")),
-      `, and the target reads ${tree.kept.length === 1 ? "it" : "them"} in a single pass. A 1 means: this row sees that node. Every row also sees the `,
+      `, and the target reads ${tree.kept.length === 1 ? "it" : "them"} in a single pass. ${size <= DIGITS_UP_TO ? "A 1 means" : "A filled square is a 1"}: this row sees that node. Every row also sees the `,
       make("strong", {}, counted(Math.max(this.before, 0), "token")),
       " in front of the root.",
       size < tree.kept.length ? ` The first ${size} rows are drawn.` : "",

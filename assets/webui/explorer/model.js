@@ -84,6 +84,16 @@ class RunModel {
     return sampling.verify === "rejection" ? "rejection" : "coupled";
   }
 
+  // Whether somebody stopped it.
+  get cut() {
+    return this.end !== null && this.end.reason === "cancelled";
+  }
+
+  // Whether nothing comes after this cycle.
+  endsWith(cycle) {
+    return this.end !== null && cycle === this.cycles[this.cycles.length - 1];
+  }
+
   get plain() {
     return this.policy === "none" || !this.about.head;
   }
@@ -139,7 +149,10 @@ class CycleModel {
 
   // The tree, made when it is first asked for.
   get tree() {
-    if (this.raw && !this.known) this.known = wholly(this.where, () => readTree(this.raw, this.table, this.where));
+    if (this.raw && !this.known) {
+      this.known = wholly(this.where, () => readTree(this.raw, this.table, this.where));
+      this.known.taken = this.tokens.length; // of the path, which the answer's end may cut
+    }
     return this.known;
   }
 
@@ -210,7 +223,8 @@ function judge(tree, raw, text, log, where) {
   for (const [place, token] of raw.choice) slot(place).choice = text(token);
   for (const [place, u] of raw.u ?? []) slot(place).u = u;
   tree.path = raw.path.map(slot);
-  expect(tree.path.length >= 1 && tree.path[0] === tree.nodes[0], where, "a path from the root");
+  const connected = tree.path.every((node, place) => node.parent === (place ? tree.path[place - 1] : null));
+  expect(tree.path.length >= 1 && connected, where, "a path from the root");
   tree.end = tree.path[tree.path.length - 1];
   tree.bonus = text(raw.bonus);
   return tree;

@@ -21,7 +21,7 @@ class NodeShape {
     const coming = look.look === "ghost";
     const width = size.widths[item.column];
     change(this.element, {
-      class: `ee-node ee-${look.look}${look.faint ? " ee-faint" : ""}`,
+      class: `ee-node ee-${look.look}${look.faint ? " ee-faint" : ""}${look.left ? " ee-left" : ""}`,
       role: coming ? null : "treeitem",
       "aria-hidden": coming ? "true" : null,
       "aria-level": coming ? null : item.column + 1,

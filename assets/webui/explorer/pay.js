@@ -12,8 +12,9 @@ class PayView {
     Object.assign(this, { runs, run, costs, cycles: run.cycles.length });
     const mean = run.meanSeconds();
     if (run.plain || !mean || !run.decoding.some((cycle) => cycle.traced)) {
+      const other = runs.some((one) => !one.plain) ? ": choose one with a draft above" : ", so there is nothing to weigh";
       const plain = run.plain
-        ? "This answer was made without a draft: choose one with a draft above."
+        ? `This answer was made without a draft${other}.`
         : "No draft tree is recorded here yet.";
       replace(this.element, make("p", { class: "ee-prose" }, plain));
       this.run = null;

@@ -2,6 +2,8 @@
 // A view is {root, items, size}; an item {key, node, label, children, row, column, folded}.
 
 const MOST_DRAWN = 90;
+const MOST_KEPT = 300;
+const MOST_BESIDE = 20; // children of an accepted node that are drawn of a tree with more kept nodes than that
 // Signs are outlines around 0,0: written ones have to be looked for in one font after the other, a third of a layout.
 const LOOKS = {
   root: { sign: "M-3 -4 4 0 -3 4z", word: "root" },
@@ -20,7 +22,7 @@ const LOOKS = {
     word: "the target’s own",
   },
   ghost: { sign: "", word: "still to come" },
-  folded: { sign: "", word: "dropped nodes, folded" },
+  folded: { sign: "", word: "more nodes, folded" },
 };
 
 // Two views of a cycle, each made when it is first needed: everything that was drafted, and what the target saw.
@@ -31,11 +33,11 @@ class Views {
   }
 
   get drafted() {
-    return (this.known.drafted ??= viewOf(draftedRoot(this.tree)));
+    return (this.known.drafted ??= viewOf(grown(this.tree, this.tree.nodes[0], false)));
   }
 
   get judged() {
-    return (this.known.judged ??= viewOf(judgedRoot(this.tree)));
+    return (this.known.judged ??= viewOf(grown(this.tree, this.tree.nodes[0], true)));
   }
 }
 
@@ -55,47 +57,38 @@ function itemOf(node) {
   return { key: `n${node.id}`, node, label: label(node.text), children: [], folded: null };
 }
 
-// A large draft folds the nodes that reranking dropped into one box under their parent.
-function draftedRoot(tree) {
-  const fold = tree.nodes.length > MOST_DRAWN;
-  const grow = (node) => {
-    const item = itemOf(node);
-    const dropped = [];
-    for (const child of node.children) {
-      if (fold && child.slot < 0) dropped.push(child);
-      else item.children.push(grow(child));
-    }
-    if (dropped.length) {
-      const first = dropped[0];
-      item.children.push({
-        key: `f${node.id}`,
-        node: first,
-        label: `${dropped.length} more`,
-        children: [],
-        folded: dropped,
-      });
-    }
-    return item;
-  };
-  return grow(tree.nodes[0]);
+// What is drawn from a node on: all that was drafted, or what the target saw. Children that are not drawn are folded into
+// one box.
+function grown(tree, node, judged) {
+  const item = itemOf(node);
+  const folded = [];
+  node.children.forEach((child, place) => {
+    if (judged && child.slot < 0) return;
+    if (isDrawn(tree, child, place)) item.children.push(grown(tree, child, judged));
+    else folded.push(child);
+  });
+  if (folded.length) {
+    item.children.push({ key: `f${node.id}`, node: folded[0], label: `${folded.length} more`, children: [], folded });
+  }
+  if (judged && node === tree.end) {
+    item.children.push({ key: "bonus", node: null, label: label(tree.bonus), children: [], folded: null });
+  }
+  return item;
 }
 
-function judgedRoot(tree) {
-  const grow = (node) => {
-    const item = itemOf(node);
-    item.children = node.children.filter((child) => child.slot >= 0).map(grow);
-    if (node === tree.end) {
-      item.children.push({ key: "bonus", node: null, label: label(tree.bonus), children: [], folded: null });
-    }
-    return item;
-  };
-  return grow(tree.nodes[0]);
+// A large draft folds the nodes that reranking dropped; one with very many kept nodes folds most of those too.
+function isDrawn(tree, node, place) {
+  if (node.slot < 0) return tree.nodes.length <= MOST_DRAWN;
+  if (tree.kept.length <= MOST_KEPT || tree.path.includes(node)) return true;
+  return place < MOST_BESIDE && tree.path.includes(node.parent);
 }
 
-// How an item looks at a step: {look, faint, number}. What is still to come is an empty outline.
+// How an item looks at a step: {look, faint, number, left}. What is still to come is an empty outline; `left` is what
+// lies on the way but after the answer's end.
 function lookOf(item, tree, step) {
   const { node } = item;
-  if (!node) return { look: "bonus", faint: false, number: null };
+  const left = step.kind === "commit" && (node ? node.depth : tree.path.length) > tree.taken;
+  if (!node) return { look: "bonus", faint: left, number: null, left };
   if (step.kind === "level") return lookWhileDrafting(item, step);
   const number = step.kind === "rerank" ? node.value : node.p;
   if (node.id === 0) return { look: "root", faint: false, number: null };
@@ -103,7 +96,8 @@ function lookOf(item, tree, step) {
     const look = item.folded ? "folded" : node.slot >= 0 ? "kept" : "dropped";
     return { look, faint: look !== "kept", number: item.folded ? null : number };
   }
-  return { look: node.status, faint: step.kind === "commit" && node.status !== "accepted", number };
+  if (item.folded) return { look: "folded", faint: true, number: null };
+  return { look: node.status, faint: step.kind === "commit" && (left || node.status !== "accepted"), number, left };
 }
 
 function lookWhileDrafting(item, step) {
@@ -148,6 +142,8 @@ function facts(item, tree, step) {
   return rows;
 }
 
+const wereDropped = (item) => item.folded.every((node) => node.slot < 0);
+
 function foldedFacts(item) {
   const below = (node) => 1 + sum(node.children.map(below));
   const all = sum(item.folded.map(below));
@@ -156,7 +152,7 @@ function foldedFacts(item) {
     [
       "nodes",
       String(all),
-      all === item.folded.length ? "all dropped at reranking" : "with those below them; all dropped at reranking",
+      `${all === item.folded.length ? "" : "with those below them; "}${wereDropped(item) ? "all dropped at reranking" : "too many to draw"}`,
     ],
     ["best", best.map((node) => label(node.text, 8)).join("  "), `values from ${probability(best[0].value)} down`],
   ];
@@ -166,7 +162,7 @@ function foldedFacts(item) {
 function spokenNode(item, tree, look, step) {
   const { node } = item;
   if (!node) return `${spoken(tree.bonus)}, the target’s own token`;
-  if (item.folded) return `${counted(item.folded.length, "dropped node")} under ${spoken(node.parent.text)}`;
+  if (item.folded) return `${counted(item.folded.length, wereDropped(item) ? "dropped node" : "more node")} under ${spoken(node.parent.text)}`;
   if (node.id === 0) return `${spoken(node.text)}, root: the newest token of the text`;
   const parts = [spoken(node.text), `level ${node.depth}`, LOOKS[look.look].word, `q ${probability(node.q)}`];
   parts.push(`value ${probability(node.value)}`, `rank ${node.rank + 1}`);

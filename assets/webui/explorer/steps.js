@@ -46,8 +46,28 @@ function tellPrefill(run, cycle) {
     cycle.total ? ` (${duration(cycle.total)})` : "",
     " and draws the first token, ",
     token(text),
-    ", by itself. It becomes the root of the first tree.",
+    ", by itself.",
+    run.endsWith(cycle) ? ending(run, cycle) : run.plain ? "" : " It becomes the root of the first tree.",
   ];
+}
+
+// Why nothing comes after the last cycle.
+function ending(run, cycle) {
+  const last = cycle.tokens[cycle.tokens.length - 1];
+  const sign = last && last.text === "" ? ", with a sign that is not shown" : "";
+  const reasons = {
+    stop: ` The model ends its answer here${sign}.`,
+    length: " Here the answer is as long as it may be.",
+    cancelled: " Here it was stopped.",
+    context: " Here the context is full.",
+  };
+  // The way has the root, which is not new, and not the target's own token, which is.
+  const dropped = cycle.tree ? cycle.tree.path.length - cycle.tokens.length : 0;
+  const rest =
+    dropped > 0
+      ? ` ${counted(dropped, "token")} more of the way through the tree ${dropped === 1 ? "is" : "are"} left out.`
+      : "";
+  return `${reasons[run.end.reason] ?? " Here the answer ends."}${rest}`;
 }
 
 function tellLevel(run, cycle, step) {
@@ -72,6 +92,7 @@ function tellLevel(run, cycle, step) {
   const extended = [...new Set(nodes.map((node) => node.parent))].sort((a, b) => a.steps - b.steps);
   const names = listed(extended.map((node) => node.text));
   if (run.policy !== "dynamic") {
+    const short = run.cycles.some((other) => other.numNodes > cycle.numNodes);
     return [
       `Level ${step.level} of the fixed tree: `,
       names,
@@ -79,7 +100,8 @@ function tellLevel(run, cycle, step) {
       " run through the draft head, which gave ",
       strong(counted(nodes.length, "new node")),
       ". A fixed tree extends the ",
-      "same places in every cycle, however sure the head is.",
+      "same places in every cycle, however sure the head is",
+      short ? "; this one is smaller, for not much more was to be written." : ".",
     ];
   }
   const each = Math.round(nodes.length / extended.length);
@@ -180,7 +202,7 @@ function tellCommit(run, cycle, step, index = run.cycles.indexOf(cycle)) {
     " So far: τ = ",
     strong(hundredths(run.tau(index))),
     " tokens a pass; plain decoding has 1.",
-    " The newest token is the root of the next tree.",
+    run.endsWith(cycle) ? ending(run, cycle) : run.plain ? "" : " The newest token is the root of the next tree.",
   ];
 }
 

@@ -66,6 +66,16 @@ class Transport {
     });
   }
 
+  // Nothing is there to be gone to.
+  clear() {
+    this.pause();
+    this.slider.max = this.slider.value = "0";
+    this.slider.setAttribute("aria-valuetext", "no cycle");
+    this.count.textContent = this.names = "";
+    this.latest.hidden = true;
+    replace(this.steps);
+  }
+
   slide() {
     this.pause();
     this.explorer.goTo(Number(this.slider.value), Infinity);
@@ -87,6 +97,7 @@ class Transport {
       return;
     }
     const { explorer } = this;
+    if (!explorer.steps) return;
     const atEnd =
       explorer.at.cycle === explorer.run.cycles.length - 1 && explorer.at.step === explorer.steps.length - 1;
     if (atEnd) explorer.goTo(0, 0);

@@ -74,7 +74,7 @@ class TreeView {
     const strokes = { "": [], weak: [], "to-come": [], taken: [] };
     const kinds = { accepted: "taken", bonus: "taken", ghost: "to-come", dropped: "weak", folded: "weak" };
     for (const item of this.view.items) {
-      if (item.above) strokes[kinds[item.look.look] ?? ""].push(edgePath(this.view.size, item.above, item));
+      if (item.above) strokes[(item.look.left ? "weak" : kinds[item.look.look]) ?? ""].push(edgePath(this.view.size, item.above, item));
     }
     for (const [kind, paths] of Object.entries(strokes)) change(this.lines[kind], { d: paths.join("") });
   }

@@ -8,8 +8,8 @@ const INTRODUCTION =
 const LEGENDS = {
   level: ["root", "drafted", "extended", "folded"],
   rerank: ["root", "kept", "dropped", "folded"],
-  verify: ["root", "accepted", "rejected", "unreached", "bonus"],
-  commit: ["root", "accepted", "rejected", "unreached", "bonus"],
+  verify: ["root", "accepted", "rejected", "unreached", "bonus", "folded"],
+  commit: ["root", "accepted", "rejected", "unreached", "bonus", "folded"],
 };
 const MEANINGS = {
   root: "root, the newest token",
@@ -25,7 +25,7 @@ const MEANINGS = {
 };
 
 function legendOf(step, tree) {
-  const folded = tree.nodes.length > MOST_DRAWN;
+  const folded = isJudged(step) ? tree.kept.length > MOST_KEPT : tree.nodes.length > MOST_DRAWN;
   const looks = LEGENDS[step.kind].filter((look) => look !== "folded" || folded);
   return [
     make(
