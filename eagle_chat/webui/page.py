@@ -201,6 +201,7 @@ def _lossless(handlers: Handlers, controls: list[Any]) -> None:
             value="coupled",
             label="Rule",
             scale=4,
+            min_width=240,
             elem_id="ec-rule",
         )
         trees = [(label, name) for name, label in lossless.TREES.items()]
