@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from eagle_chat.core.heads.spec import HeadSpec
 from eagle_chat.training.timing import duration
 
-NOT_SETTINGS = ("out", "data", "base", "features_folder", "device", "from_head", "exclude")
+NOT_SETTINGS = (
+    "out", "data", "base", "features_folder", "device", "from_head", "start", "exclude", "taps", "norm_before_fc",
+    "norm_output",
+)  # fmt: skip
 """Fields of the config that are places, or are told elsewhere on the card."""
 
 
@@ -38,11 +42,13 @@ def card(
         f"| text | {told['samples']:,} samples, {told['answer_tokens']:,} answer tokens, sha256 {told['data'][:16]} |",
         f"| held out | {told['validation_samples']:,} samples, sha256 {told['validation_data'][:16]} |",
         f"| kept out | {_kept_out(config)} |",
+        f"| begun with | {_begun_with(config)} |",
         f"| weights of | step {saved['step']:,}, {saved['answer_tokens']:,} answer tokens, {took} |",
         "| files | `config.json`, `model.safetensors` (bfloat16): the published layout |",
     ]
     if spec.architecture == "eagle3":
         lines.append(f"| taps | `hidden_states` {', '.join(map(str, spec.taps))} |")
+        lines.append(f"| norms beyond the layer's own | {_norms(spec)} |")
         lines.append(f"| draft vocabulary | {spec.draft_vocab_size:,} of {target['vocab_size']:,} tokens |")
     lines += ["", "## Settings", "", *_settings(config), "", "## Curve on held-out text", "", *_curve(curve)]
     if figures:
@@ -55,6 +61,22 @@ def _kept_out(config: Mapping[str, Any]) -> str:
     return (
         f"questions sharing 8 words in a row with {', '.join(names)}" if names else "nothing was asked to be kept out"
     )
+
+
+def _begun_with(config: Mapping[str, Any]) -> str:
+    if config["from_head"] is not None:
+        return f"another head, {Path(config['from_head']).name}, whose training this one continued"
+    return "the target's own weights" if config["start"] == "target" else "weights at random"
+
+
+def _norms(spec: HeadSpec) -> str:
+    before = {0: "", 1: "over all taps"}.get(spec.num_fc_norms, "of each tap")
+    on = [
+        before,
+        "of the output fed back" if spec.norm_output else "",
+        *(["for the residual"] * spec.norm_before_residual),
+    ]
+    return ", ".join(filter(None, on)) or "none"
 
 
 def _settings(config: Mapping[str, Any]) -> list[str]:

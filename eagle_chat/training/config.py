@@ -95,8 +95,9 @@ class TrainConfig:
     learning rates (3e-5 for `eagle`, 5e-5 for `eagle3`).
 
     `data`: files, folders of JSONL shards, or a hub data set. `out`: the run's folder. `start`: "target" begins with
-    the target's own weights, "random" without; `from_head` goes on from a head's folder instead. `unroll`: steps of
-    the training-time test, one number or a plan over equal parts of the run (2,2,4). `batch_tokens`: tokens of one
+    the target's own weights, "random" without; `from_head` goes on from a head's folder instead, with the taps and
+    norms of that head. Norms that are not said (None) are as the head has them, and off in a new one. `unroll`: steps
+    of the training-time test, one number or a plan over equal parts of the run (2,2,4). `batch_tokens`: tokens of one
     forward, padding included; `accumulate` such batches make one optimiser step. `steps`: optimiser steps, or 0 for
     `epochs` over the data. `features`: "live" runs the target in every epoch, "disk" runs it once. `loss_vocab`: an
     eagle head's token loss over so many of the most frequent tokens, 0 for all: the LM head of a small target costs
@@ -117,8 +118,8 @@ class TrainConfig:
     from_head: str | None = None
     draft_vocab: int = 8192
     taps: tuple[int, ...] = ()
-    norm_before_fc: bool = False
-    norm_output: bool = False
+    norm_before_fc: bool | None = None
+    norm_output: bool | None = None
     # what is learnt
     unroll: tuple[int, ...] = (2, 4)
     step_decay: float = DECAYED_STEPS
@@ -184,6 +185,8 @@ class TrainConfig:
         both = self.load_in_8bit and self.load_in_4bit
         _expect(not both, "one quantisation", "8-bit and 4-bit")
         eagle3_only = self.head == "eagle3" or not (self.norm_before_fc or self.norm_output or self.taps)
+        fresh = self.from_head is None or self.start == "target"
+        _expect(fresh, "no --start random beside from_head, whose weights it begins with,", self.start)
         _expect(eagle3_only, "norm_before_fc, norm_output and taps with head eagle3 only", self.head)
 
 

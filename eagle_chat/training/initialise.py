@@ -25,6 +25,7 @@ from eagle_chat.training.config import TrainConfig
 
 INITIAL_DEVIATION = 0.02
 _SMALL_SCALE = 1e-3
+_Shape = tuple[int, ...] | bool
 
 
 def new_head(config: TrainConfig, target: Target, draft_ids: Tensor | None) -> tuple[DraftHead, list[str]]:
@@ -71,6 +72,7 @@ def _continued(config: TrainConfig, target: Target, draft_ids: Tensor | None) ->
         raise HeadMismatchError(
             f"a head of kind {config.head} expected in {config.from_head}, found {found.spec.architecture}: give --head"
         )
+    _expect_as_asked(config, found.spec)
     if found.spec.architecture == "eagle" or _same(found.draft_ids, draft_ids):
         return found, []
     head = empty_head(replace(found.spec, draft_vocab_size=_size(draft_ids, target)), target, draft_ids)
@@ -84,6 +86,25 @@ def _continued(config: TrainConfig, target: Target, draft_ids: Tensor | None) ->
     rows[kept] = state["lm_head.weight"][places[kept]]
     head.load_state_dict({**state, "lm_head.weight": rows})
     return head, [f"{int(kept.sum())} of {kept.shape[0]} draft tokens taken over from {config.from_head}"]
+
+
+def _expect_as_asked(config: TrainConfig, spec: HeadSpec) -> None:
+    """UserError where an option asks for another shape than the head in `from_head` has."""
+    asked_and_found: dict[str, tuple[_Shape | None, _Shape]] = {
+        "taps": (tuple(sorted(config.taps)) or None, spec.taps),
+        "norm_before_fc": (config.norm_before_fc, spec.num_fc_norms > 0),
+        "norm_output": (config.norm_output, spec.norm_output),
+    }
+    for name, (asked, found) in asked_and_found.items():
+        if asked is not None and asked != found:
+            raise UserError(
+                f"a head with {name} {_words(asked)} expected in {config.from_head}, found {_words(found)}: leave "
+                f"--{name.replace('_', '-')} out"
+            )
+
+
+def _words(value: _Shape) -> str:
+    return ("on" if value else "off") if isinstance(value, bool) else ",".join(map(str, value))
 
 
 def _same(left: Tensor | None, right: Tensor | None) -> bool:
@@ -126,7 +147,7 @@ def _spec(config: TrainConfig, target: Target, draft_ids: Tensor | None) -> Head
         feature_size=len(taps) * target.hidden_size,
         draft_vocab_size=_size(draft_ids, target),
         num_fc_norms=len(taps) if config.norm_before_fc else 0,
-        norm_output=config.norm_output,
+        norm_output=bool(config.norm_output),
     )
 
 

@@ -14,8 +14,6 @@ from eagle_chat.core.chat import Chat
 from eagle_chat.core.config import LoadConfig
 from eagle_chat.core.errors import UserError
 from eagle_chat.core.heads.base import DraftHead
-from eagle_chat.core.heads.checkpoint import check_taps
-from eagle_chat.core.heads.spec import default_taps
 from eagle_chat.core.loading import load_engine
 from eagle_chat.core.target import Target
 from eagle_chat.training import conversations, filters, store, vocabulary
@@ -76,13 +74,6 @@ def _with_system(conversation: conversations.Conversation, system: str | None) -
     )
 
 
-def taps_of(config: TrainConfig, target: Target) -> tuple[int, ...]:
-    """Which hidden states the head reads. HeadMismatchError where the target has no three distinct ones."""
-    if config.head == "eagle":
-        return store.FINAL
-    return check_taps(config.taps or default_taps(target.num_layers), target.num_layers)
-
-
 def choose_vocabulary(config: TrainConfig, target: Target, train: Sequence[Sample], say: Say) -> Tensor | None:
     """The draft vocabulary by frequency; None for an eagle head, which uses the target's own."""
     if config.head == "eagle":
@@ -105,10 +96,16 @@ def loss_teacher(config: TrainConfig, target: Target, train: Sequence[Sample], s
 
 
 def features(
-    config: TrainConfig, target: Target, part: Sequence[Sample], name: str, say: Say, report: Report
+    config: TrainConfig,
+    target: Target,
+    taps: tuple[int, ...],
+    part: Sequence[Sample],
+    name: str,
+    say: Say,
+    report: Report,
 ) -> FeatureSource:
-    """The features of the samples, run live or stored under the run's folder (`features_folder` moves that)."""
-    taps = taps_of(config, target)
+    """What a head that reads `taps` needs for the samples, run live or stored under the run's folder
+    (`features_folder` moves that)."""
     if config.features == "live" or not part:
         return LiveFeatures(target, part, taps)
     folder = Path(config.features_folder or Path(config.out) / "features").expanduser() / name
@@ -163,6 +160,7 @@ def gather(
         say(note)
     smaller = loss_teacher(config, target, dataset.train, say)
     objective = Objective(head, Teacher(target, ids), weights_of(config), smaller)
-    train = features(config, target, dataset.train, "train", say, report)
-    validation = features(config, target, dataset.validation, "validation", say, report)
+    taps = head.spec.taps  # of a head that is continued they need not be the config's
+    train = features(config, target, taps, dataset.train, "train", say, report)
+    validation = features(config, target, taps, dataset.validation, "validation", say, report)
     return Materials(target, chat, dataset, ids, objective, train, validation)
