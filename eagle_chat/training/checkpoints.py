@@ -64,7 +64,9 @@ class RunFolder:
     def _compare(self, found: dict[str, Any], wanted: dict[str, Any]) -> None:
         old, new = found["config"], wanted["config"]
         fixed = [name for name in new if name not in FREE_TO_CHANGE]
-        changed = [f"{name} {old.get(name)!r} (now {new[name]!r})" for name in fixed if old.get(name) != new[name]]
+        # What is off may be False, or not said, in a run that an earlier version began.
+        differ = [name for name in fixed if (old.get(name) or None) != (new[name] or None)]
+        changed = [f"{name} {old.get(name)!r} (now {new[name]!r})" for name in differ]
         changed += [name for name in ("data", "validation_data") if found.get(name) != wanted.get(name)]
         if changed:
             raise UserError(
@@ -103,15 +105,23 @@ class RunFolder:
             file.write(json.dumps(row) + "\n")
 
     def curve(self) -> list[dict[str, Any]]:
-        """Every whole line of the curve."""
+        """Every whole line of the curve. A kill can tear the last one."""
         path = self.path / CURVE
-        lines = path.read_text(encoding="utf-8").split("\n") if path.is_file() else []
-        return [json.loads(line) for line in lines if line.endswith("}")]
+        lines = path.read_bytes().split(b"\n") if path.is_file() else []
+        return [row for row in map(_whole_row, lines) if row is not None]
 
     def cut_curve(self, step: int) -> None:
         """Forget what the curve tells of steps that a resumed run will do again."""
         rows = [row for row in self.curve() if row["step"] <= step]
         write_atomic(self.path / CURVE, "".join(json.dumps(row) + "\n" for row in rows), PUBLIC)
+
+
+def _whole_row(line: bytes) -> dict[str, Any] | None:
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return None
+    return row if isinstance(row, dict) else None
 
 
 def _serialised(content: Mapping[str, Any]) -> bytes:

@@ -61,7 +61,7 @@ def export(
     told = folder.read()
     path = run / weights
     if weights == BEST and not path.is_file():
-        path = run / LAST  # nothing was held out
+        path = run / LAST  # nothing was held out, or no validation was reached yet
     if told is None or not path.is_file():
         raise UserError(
             f"a training run with {weights} expected in {run}, found none: run `eagle-chat train fit` first"

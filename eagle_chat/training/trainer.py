@@ -59,8 +59,13 @@ class Trainer:
     def resume(self) -> bool:
         """Go to the newest checkpoint; whether there was one."""
         saved = self.folder.newest()
-        if saved is None:
-            return False
+        if saved is not None:
+            self._restore(saved)
+        if self.accelerator.is_main_process:
+            self.folder.cut_curve(self.position.step)
+        return saved is not None
+
+    def _restore(self, saved: dict[str, Any]) -> None:
         self.materials.objective.head.load_state_dict(saved["weights"])
         self._optimiser.load_state_dict(saved["optimiser"])
         self.position = Position(**saved["position"])
@@ -70,19 +75,19 @@ class Trainer:
                 self._average.values[name].copy_(value)
         if self.accelerator.scaler is not None and saved["scaler"] is not None:
             self.accelerator.scaler.load_state_dict(saved["scaler"])
-        if self.accelerator.is_main_process:
-            self.folder.cut_curve(self.position.step)
-        return True
 
     def run(self) -> Ending:
-        """Train to the end, to Ctrl-C, or until the time is up; a checkpoint is left in each case."""
+        """Train to the end, to Ctrl-C, or until the time is up; a checkpoint is left in each case.
+
+        Validations are at the steps that an undisturbed run has them at, so that both end with the same curve and head.
+        """
         start = time.monotonic()
         ending: Ending = "finished"
         with StopRequest() as stop, self.view:
             self.view.begin(self.position.step, self.total)
             while self.position.step < self.total:
                 self._one_step()
-                if self.position.step % self.config.evaluate_every == 0:
+                if self.position.step % self.config.evaluate_every == 0 or self.position.step == self.total:
                     self._validate()
                 if self.position.step % self.config.save_every == 0:
                     self._save()
@@ -90,8 +95,6 @@ class Trainer:
                 if self._any(stop.asked or over_time) and self.position.step < self.total:
                     ending = "interrupted" if stop.asked else "out of time"
                     break
-            if self.position.step % self.config.evaluate_every:
-                self._validate()
             self._save()
         return ending
 
@@ -107,10 +110,7 @@ class Trainer:
         tokens_before = self.position.tokens
         result = self._optimise()
         if not math.isfinite(result.loss):
-            raise EagleChatError(
-                f"a finite loss expected, found {result.loss} at step {self.position.step}: lower --learning-rate and "
-                "start again from the newest checkpoint"
-            )
+            raise self._diverged(f"a finite loss expected, found {result.loss}")
         self.position.step += 1
         seconds = time.perf_counter() - start
         self.position.seconds += seconds
@@ -128,6 +128,17 @@ class Trainer:
         }
         self._record(row)
         self.view.step(row, (self.position.tokens - tokens_before) / seconds)
+
+    def _diverged(self, what: str) -> EagleChatError:
+        # The rate is one of the things that make a run, so it cannot be lowered in this folder.
+        return EagleChatError(
+            f"{what} at step {self.position.step}: begin anew with a lower --learning-rate and another --out"
+        )
+
+    def _expect_finite_weights(self) -> None:
+        """What one update has ruined shows in the loss of the next step only."""
+        if not all(bool(value.isfinite().all()) for value in self.materials.head.parameters()):
+            raise self._diverged("finite weights expected, found some that are no numbers")
 
     def _optimise(self) -> StepResult:
         """Forward and backward over the step's batches, then one update."""
@@ -180,6 +191,7 @@ class Trainer:
 
     def _validate(self) -> None:
         """Acceptance on held-out text with the weights that would be exported; the best ones are kept."""
+        self._expect_finite_weights()
         samples = self.materials.dataset.validation[: self.config.evaluate_samples]
         if not samples or not self.accelerator.is_main_process:
             return
@@ -226,6 +238,7 @@ class Trainer:
         }
 
     def _save(self) -> None:
+        self._expect_finite_weights()
         if not self.accelerator.is_main_process:
             return
         average = self._average

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import itertools
 import json
@@ -14,8 +15,9 @@ import torch
 from eagle_chat.core.errors import EagleChatError, UserError
 from eagle_chat.core.files import sole_writer
 from eagle_chat.training import store
-from eagle_chat.training.checkpoints import RunFolder
+from eagle_chat.training.checkpoints import BEST, LAST, RunFolder
 from eagle_chat.training.config import TrainConfig
+from eagle_chat.training.export import export
 from eagle_chat.training.fit import fit
 from eagle_chat.training.schedule import learning_rate, unroll_steps
 from eagle_chat.training.view import Silent
@@ -71,6 +73,60 @@ def test_resume_continues_the_same_curve(place: Path, tmp_path: Path, changes: d
     assert one is not None
     assert other is not None
     assert all(torch.equal(value, other["weights"][name]) for name, value in one["weights"].items())
+
+
+class Torn(Silent):
+    """Is killed after a step, in the middle of the curve's next line."""
+
+    def __init__(self, folder: Path, after: int) -> None:
+        self.folder, self.after = folder, after
+
+    def step(self, row: dict[str, Any], tokens_per_second: float) -> None:
+        if row["step"] == self.after:
+            with (self.folder / "curve.jsonl").open("a") as file:
+                file.write('{"kind": "train", "step": 9, "acceptance": [0.')
+            raise KeyboardInterrupt
+
+
+def known_by(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name != "seconds"}
+
+
+def same_ending(one: Path, other: Path) -> bool:
+    """Whether two runs have the same curve, times apart, and export the same heads."""
+    curves = [[known_by(row) for row in RunFolder(folder).curve()] for folder in (one, other)]
+    assert curves[0] == curves[1]
+    for name in (BEST, LAST):
+        left, right = (RunFolder(folder).load(folder / name) for folder in (one, other))
+        assert left["step"] == right["step"]
+        assert all(torch.equal(value, right["weights"][key]) for key, value in left["weights"].items())
+    return True
+
+
+@pytest.mark.parametrize("save_every", [2, 100])
+@pytest.mark.parametrize("killed_after", [1, 3, 6])
+def test_a_kill_at_any_moment_changes_nothing(place: Path, tmp_path: Path, save_every: int, killed_after: int) -> None:
+    """Also before the first checkpoint, and with a line half written."""
+    settings: dict[str, Any] = {"validation": 0.3, "evaluate_every": 4, "save_every": save_every}
+    whole, parts = (config(place, out=str(tmp_path / name), **settings) for name in ("whole", "parts"))
+    fit(whole, silent, silent, Silent())
+    with pytest.raises(KeyboardInterrupt):
+        fit(parts, silent, silent, Torn(tmp_path / "parts", killed_after))
+    assert fit(parts, silent, silent, Silent()) == "finished"
+    assert same_ending(tmp_path / "whole", tmp_path / "parts")
+    export(tmp_path / "parts", tmp_path / "head")
+    assert fit(parts, silent, silent, Silent()) == "finished", "a finished run, started again"
+    assert same_ending(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_an_ending_before_the_end_validates_nothing(place: Path, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"validation": 0.3, "evaluate_every": 4}
+    whole, parts = (config(place, out=str(tmp_path / name), **settings) for name in ("whole", "parts"))
+    fit(whole, silent, silent, Silent())
+    while fit(dataclasses.replace(parts, minutes=1e-6), silent, silent, Silent()) != "finished":
+        pass
+    assert same_ending(tmp_path / "whole", tmp_path / "parts")
+    assert [step for step, _ in losses(tmp_path / "parts", "validation")] == [4, 6]
 
 
 def test_a_folder_has_one_writer(place: Path, tmp_path: Path) -> None:
@@ -168,8 +224,33 @@ def test_features_are_found_again_by_their_text(place: Path, tmp_path: Path) -> 
 
 def test_a_loss_that_is_no_number_stops_the_run(place: Path, tmp_path: Path) -> None:
     run = config(place, out=str(tmp_path / "run"), learning_rate=1e30, warmup=0.0, steps=20)
-    with pytest.raises(EagleChatError, match="finite loss expected"):
+    with pytest.raises(EagleChatError, match=r"finite loss expected.*begin anew .* and another --out"):
         fit(run, silent, silent, Silent())
+    anew = dataclasses.replace(run, out=str(tmp_path / "anew"), learning_rate=1e-3)
+    assert fit(anew, silent, silent, Silent()) == "finished", "the advice can be followed"
+
+
+@pytest.mark.parametrize("validation", [0.0, 0.3])
+def test_no_checkpoint_holds_weights_that_are_no_numbers(
+    place: Path, tmp_path: Path, validation: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ruin = torch.optim.AdamW.step
+
+    def step(self: torch.optim.AdamW, *rest: Any) -> None:
+        ruin(self, *rest)
+        if steps.popleft():
+            self.param_groups[0]["params"][0].data[0] = torch.nan
+
+    steps = collections.deque([False, False, True])
+    monkeypatch.setattr(torch.optim.AdamW, "step", step)
+    each_step: dict[str, Any] = {"save_every": 1, "evaluate_every": 1, "keep_checkpoints": 9, "validation": validation}
+    run = config(place, out=str(tmp_path / "run"), **each_step)
+    with pytest.raises(EagleChatError, match=r"finite weights expected, .* at step 3: begin anew"):
+        fit(run, silent, silent, Silent())
+    assert len(list((tmp_path / "run").glob("checkpoint-*.pt"))) == 2
+    for path in (tmp_path / "run").glob("*.pt"):
+        weights = torch.load(path, weights_only=True)["weights"]
+        assert all(bool(value.isfinite().all()) for value in weights.values()), path.name
 
 
 def test_out_of_time_is_saved_and_continued(place: Path, tmp_path: Path) -> None:
@@ -184,6 +265,9 @@ def test_a_curve_cut_in_the_middle_of_a_line(tmp_path: Path) -> None:
     folder.add_to_curve({"kind": "train", "step": 1})
     with (tmp_path / "curve.jsonl").open("a") as file:
         file.write('{"kind": "tr')
+    assert folder.curve() == [{"kind": "train", "step": 1}]
+    folder.add_to_curve({"kind": "train", "step": 2})  # as earlier versions went on
+    assert folder.curve() == [{"kind": "train", "step": 1}]
     folder.cut_curve(1)
     assert (tmp_path / "curve.jsonl").read_text() == json.dumps({"kind": "train", "step": 1}) + "\n"
 
