@@ -111,22 +111,27 @@ _FIT = {
 def corpus(values: dict[str, Any], config: ConfigFile = None) -> None:
     """Make training text: the target asks and answers itself, or conversations come from files."""
     settings = from_toml(CorpusConfig, config, values)
+    from eagle_chat.core.files import make_folder
     from eagle_chat.training import conversations, filters
     from eagle_chat.training.corpus import make_corpus
     from eagle_chat.training.prepare import load_target
     from eagle_chat.training.shards import Shards
-    from eagle_chat.training.summary import refusals, summarise
+    from eagle_chat.training.summary import listed, refusals, summarise
 
-    filters.read_exclusion(settings.exclude, settings.exclude_words)  # a wrong path should not cost a model's loading
+    # A wrong path should not cost a model's loading.
+    filters.read_exclusion(settings.exclude, settings.exclude_words)
+    shards = Shards(Path(settings.out).expanduser())
+    make_folder(shards.folder)
     say(f"loading {settings.base} ...", quiet=True)
     target, chat = load_target(settings)
     with reporting() as report:
         make_corpus(settings, target, chat, report)
     for line in summarise(conversations.read([settings.out]), chat).lines():
         say(line)
-    refused = refusals(Shards(Path(settings.out)).notes())
-    if refused:
-        say("refused: " + ", ".join(f"{count:,} {reason}" for reason, count in refused.most_common()))
+    for what in ("refused", "shortened"):
+        reasons = refusals(shards.notes(), what)
+        if reasons:
+            say(f"{what}: {listed(reasons)}")
 
 
 @app.command()

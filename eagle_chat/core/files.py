@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from eagle_chat.core.errors import EagleChatError, UserError
+from eagle_chat.core.errors import EagleChatError, UserError, first_line
 
 PRIVATE, PUBLIC = 0o600, 0o644
 
@@ -46,13 +48,36 @@ def write_atomic(path: Path, content: str | bytes, mode: int = PRIVATE) -> None:
                 Path(temporary).unlink()
 
 
+def read_object(path: Path, what: str, remedy: str) -> dict[str, Any]:
+    """The JSON object in a file. UserError where it holds anything else than `what`."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{what} expected in {path}, found none to read ({first_line(error)}): {remedy}") from error
+    if not isinstance(found, dict):
+        raise UserError(f"{what} expected in {path}, found JSON of another kind ({type(found).__name__}): {remedy}")
+    return found
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder where it is missing. UserError where it cannot be made or written into."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):  # rights alone do not tell: the disk may be read-only
+            pass
+    except OSError as error:
+        raise UserError(
+            f"a folder to write into expected at {folder}, found none ({error.strerror}): give another path"
+        ) from error
+
+
 @contextlib.contextmanager
 def sole_writer(folder: Path) -> Iterator[None]:
     """While entered, no other process may enter for this folder, which is made where it is missing. The system frees
-    what a killed process held. UserError where another one is in it."""
+    what a killed process held. UserError where another one is in it, or nothing can be written there."""
     from filelock import FileLock, Timeout
 
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     try:
         with FileLock(folder / ".lock", timeout=0):
             yield

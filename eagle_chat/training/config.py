@@ -84,6 +84,9 @@ class CorpusConfig:
         _expect(all(0.0 <= value <= 10.0 for value in self.temperatures), "temperatures of 0 to 10", self.temperatures)
         _expect(self.question_temperature > 0, "question_temperature above 0", self.question_temperature)
         _expect(0.0 <= self.question_min_p < 1.0, "question_min_p in [0, 1)", self.question_min_p)
+        folder = Path(self.out).expanduser().resolve()
+        own = [name for name in self.source if Path(name).expanduser().resolve().is_relative_to(folder)]
+        _expect(not own, "a source outside the corpus's own folder (--out)", own)
         _expect(
             not self.regenerate or bool(self.source), "a source to take questions from with regenerate", self.source
         )

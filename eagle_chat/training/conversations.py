@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import importlib.util
-import json
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from eagle_chat.core.chat import Message
 from eagle_chat.core.errors import UserError, first_line
+from eagle_chat.training.rows import SUFFIXES, data_files, file_rows, whole_text
 
 ROLES = {
     "system": "system",
@@ -24,8 +24,7 @@ ROLES = {
     "chatgpt": "assistant",
     "model": "assistant",
 }
-SUFFIXES = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
-LAYOUTS = "messages, conversations (ShareGPT), data (UltraChat), or prompt and response"
+LAYOUTS = "messages, conversations (ShareGPT), data of strings (UltraChat), or prompt and response"
 
 
 @dataclass(frozen=True)
@@ -57,8 +56,17 @@ def question_hash(conversation: Conversation) -> str:
     return hashlib.sha256(normalised(conversation.question).encode()).hexdigest()
 
 
-def read(sources: Iterable[str], split: str = "train") -> Iterator[Conversation]:
-    """Every conversation of the sources, in order. Rows without a question and an answer are left out.
+@dataclass
+class Left:
+    """What reading left out, by reason: whole conversations, and the ends of conversations."""
+
+    refused: Counter[str] = field(default_factory=Counter)
+    shortened: Counter[str] = field(default_factory=Counter)
+
+
+def read(sources: Iterable[str], split: str = "train", left: Left | None = None) -> Iterator[Conversation]:
+    """Every conversation of the sources, in order. `left` counts what is left out, such as rows without a question and
+    an answer.
 
     UserError for a source that is not there, a file that cannot be read, or rows of no known layout.
     """
@@ -66,100 +74,86 @@ def read(sources: Iterable[str], split: str = "train") -> Iterator[Conversation]
         found = False
         for row, where in _rows(source, split):
             found = True
-            conversation = from_row(row, where)
+            conversation = from_row(row, where, left)
             if conversation is not None:
                 yield conversation
         if not found:
             raise UserError(f"conversations expected in {source}, found none: check the path")
 
 
-def from_row(row: Any, where: str) -> Conversation | None:
-    """The conversation of one row, cut before the first turn that is out of order; None where nothing is left."""
+def from_row(row: Any, where: str, left: Left | None = None) -> Conversation | None:
+    """The conversation of one row, cut before the first turn that cannot be used; None where nothing is left."""
+    left = Left() if left is None else left
     turns = list(_turns(row, where))
-    system = [{"role": "system", "content": turns.pop(0)[1]}] if turns and turns[0][0] == "system" else []
+    system: list[Message] = []
+    if turns and turns[0][0] == "system" and isinstance(turns[0][1], str):
+        system = [Message(role="system", content=whole_text(turns.pop(0)[1]))]
     kept: list[Message] = []
-    for at, (role, content) in enumerate(turns):
-        if role != ("user", "assistant")[at % 2] or not content.strip():
+    fault = None
+    for role, content in turns:
+        fault = _fault(role, content, "assistant" if len(kept) % 2 else "user")
+        if fault is not None:
             break
-        kept.append({"role": role, "content": content})
-    complete = len(kept) == len(turns)
+        kept.append(Message(role=role, content=whole_text(content)))
     if len(kept) % 2:
         kept.pop()
     if not kept:
+        left.refused[fault or "no answer"] += 1
         return None
-    ended = bool(row.get("ended", True)) if complete else True
-    return Conversation((*(Message(role="system", content=text["content"]) for text in system), *kept), ended)
+    if fault is not None:
+        left.shortened[fault] += 1
+    return Conversation((*system, *kept), fault is not None or bool(row.get("ended", True)))
 
 
-def _turns(row: Any, where: str) -> Iterator[tuple[str, str]]:
+def _fault(role: str, content: Any, expected: str) -> str | None:
+    """Why a turn cannot be used, where a turn of the role `expected` is due; None where it can."""
+    if role not in ROLES.values():
+        return "unknown role"
+    if not isinstance(content, str):
+        return "turn that is not text"
+    if role == "system":
+        return "second system message"
+    if role != expected:
+        return "turn out of order"
+    return None if content.strip() else "empty turn"
+
+
+def _turns(row: Any, where: str) -> Iterator[tuple[str, Any]]:
+    """Role and content of every turn; a content that is no text is for others to judge."""
     if isinstance(row, dict):
         for key in ("messages", "conversations"):
             if isinstance(row.get(key), list):
                 yield from (_turn(item, where) for item in row[key])
                 return
-        if isinstance(row.get("data"), list):
-            yield from (("user" if at % 2 == 0 else "assistant", str(text)) for at, text in enumerate(row["data"]))
+        texts = row.get("data")
+        if isinstance(texts, list) and (not texts or any(isinstance(text, str) for text in texts)):
+            yield from (("user" if at % 2 == 0 else "assistant", text) for at, text in enumerate(texts))
             return
-        if isinstance(row.get("prompt"), str) and isinstance(row.get("response"), str):
+        if isinstance(row.get("prompt"), str) and "response" in row:
             yield from (("user", row["prompt"]), ("assistant", row["response"]))
             return
     found = ", ".join(row) if isinstance(row, dict) else type(row).__name__
     raise UserError(f"{where}: a conversation with {LAYOUTS} expected, found {found}: convert it first")
 
 
-def _turn(item: Any, where: str) -> tuple[str, str]:
+def _turn(item: Any, where: str) -> tuple[str, Any]:
     role = item.get("role", item.get("from")) if isinstance(item, dict) else None
-    text = item.get("content", item.get("value")) if isinstance(item, dict) else None
-    if not isinstance(role, str) or not isinstance(text, str):
+    if not isinstance(role, str):
         raise UserError(f"{where}: turns with role and content (or from and value) expected, found {item!r}"[:300])
-    return ROLES.get(role, role), text
+    return ROLES.get(role, role), item.get("content", item.get("value"))
 
 
 def _rows(source: str, split: str) -> Iterator[tuple[Any, str]]:
     path = Path(source).expanduser()
     if path.is_dir():
         for file in data_files(path):
-            yield from _file_rows(file)
+            yield from file_rows(file)
     elif path.is_file():
-        yield from _file_rows(path)
+        yield from file_rows(path)
     elif source.count("/") == 1 and not source.startswith((".", "/", "~")) and not source.endswith(SUFFIXES):
         yield from ((row, source) for row in _hub_rows(source, split))
     else:
         raise UserError(f"a file, a folder or a hub data set (owner/name) expected, found none at {source}: check it")
-
-
-def data_files(folder: Path) -> list[Path]:
-    """The data files of a folder in order: its JSONL shards where it has any, otherwise its JSON files."""
-    shards = sorted(path for path in folder.iterdir() if path.name.endswith((".jsonl", ".jsonl.gz")))
-    return shards or sorted(path for path in folder.iterdir() if path.name.endswith((".json", ".json.gz")))
-
-
-def _file_rows(path: Path) -> Iterator[tuple[Any, str]]:
-    try:
-        with _opened(path) as file:
-            if path.name.removesuffix(".gz").endswith(".jsonl"):
-                for number, line in enumerate(file, 1):
-                    if line.strip():
-                        yield json.loads(line), f"{path}:{number}"
-                return
-            yield from _json_rows(file.read(), path)
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read as JSON ({error}): correct or leave it out") from error
-
-
-def _opened(path: Path) -> TextIO:
-    if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8-sig")
-    return path.open(encoding="utf-8-sig")
-
-
-def _json_rows(text: str, path: Path) -> Iterator[tuple[Any, str]]:
-    """Rows of a JSON array; files named .json that hold one object a line are common, and read as such."""
-    try:
-        rows = json.loads(text)
-    except ValueError:
-        rows = [json.loads(line) for line in text.split("\n") if line.strip()]
-    yield from ((row, f"{path}[{at}]") for at, row in enumerate(rows if isinstance(rows, list) else [rows]))
 
 
 def _hub_rows(name: str, split: str) -> Iterator[Any]:

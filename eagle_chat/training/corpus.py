@@ -6,6 +6,7 @@ batches. It becomes one shard, so a killed run goes on with the next batch and e
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import itertools
 import time
@@ -16,15 +17,16 @@ from pathlib import Path
 from typing import Any
 
 from eagle_chat.core.chat import Chat, Message
-from eagle_chat.core.errors import EagleChatError
+from eagle_chat.core.errors import EagleChatError, UserError
 from eagle_chat.core.files import sole_writer
 from eagle_chat.core.target import Target
 from eagle_chat.training import conversations, filters
 from eagle_chat.training.config import CorpusConfig
-from eagle_chat.training.conversations import Conversation
+from eagle_chat.training.conversations import Conversation, Left
 from eagle_chat.training.decode import Continuation, Request, continue_all
 from eagle_chat.training.questions import opening, user_header
 from eagle_chat.training.shards import Shards
+from eagle_chat.training.summary import listed, refusals
 from eagle_chat.training.timing import duration
 
 DEFAULT_ANSWERS = 1000
@@ -54,10 +56,11 @@ class Row:
 
 @dataclass
 class Yield:
-    """What one batch gave: rows kept, and how many were refused for which reason."""
+    """What one batch gave: rows kept, and how many were refused, or had lost their ends, for which reason."""
 
     rows: list[Row] = field(default_factory=list)
     refused: Counter[str] = field(default_factory=Counter)
+    shortened: Counter[str] = field(default_factory=Counter)
     asked: int = 0
 
 
@@ -76,12 +79,15 @@ class CorpusMaker:
             for number in itertools.count(first):
                 yield self._written(range(number * size, (number + 1) * size))
             return
-        source = itertools.islice(conversations.read(self.config.source, self.config.split), first * size, None)
+        left = Left()
+        source = conversations.read(self.config.source, self.config.split, left)
+        collections.deque(itertools.islice(source, first * size), maxlen=0)  # what earlier batches took
         for number in itertools.count(first):
+            left.refused, left.shortened = Counter(), Counter()
             batch = list(itertools.islice(source, size))
-            if not batch:
+            if not batch and not left.refused:
                 return
-            yield self._taken(batch, number * size)
+            yield self._taken(batch, number * size, left)
 
     def _written(self, numbers: range) -> Yield:
         """Questions and answers both by the target."""
@@ -122,9 +128,9 @@ class CorpusMaker:
         """Only what is kept counts as seen for later batches: a resumed run knows nothing else."""
         return None if question not in self.seen and new.add(question) else "duplicate question"
 
-    def _taken(self, batch: list[Conversation], first: int) -> Yield:
-        """Conversations of files, with their own answers or the target's."""
-        result = Yield(asked=len(batch))
+    def _taken(self, batch: list[Conversation], first: int, left: Left) -> Yield:
+        """Conversations of files, with their own answers or the target's. `left`: what reading these left out."""
+        result = Yield(refused=left.refused, shortened=left.shortened, asked=len(batch) + left.refused.total())
         kept: list[tuple[int, Conversation]] = []
         new = filters.Seen()
         for number, conversation in enumerate(batch, first):
@@ -193,31 +199,45 @@ class CorpusMaker:
 def make_corpus(config: CorpusConfig, target: Target, chat: Chat, report: Report) -> int:
     """Write the corpus into `config.out`, going on where an earlier start ended; the number of conversations there.
 
-    UserError where the folder was begun with other settings; EagleChatError where the target writes nothing usable.
+    UserError where the folder was begun with other settings, or nothing of the source can be kept; EagleChatError where
+    the target writes nothing usable.
     """
-    with sole_writer(Path(config.out)):
-        return _make_corpus(config, target, chat, report)
+    shards = Shards(Path(config.out).expanduser())
+    with sole_writer(shards.folder):
+        have = _make_corpus(config, shards, target, chat, report)
+    if have == 0:
+        notes = shards.notes()
+        raise UserError(
+            f"conversations to keep expected, found none among {sum(note['asked'] for note in notes):,} (refused: "
+            f"{listed(refusals(notes))}): change the source or what is refused"
+        )
+    return have
 
 
-def _make_corpus(config: CorpusConfig, target: Target, chat: Chat, report: Report) -> int:
-    shards = Shards(Path(config.out))
+def _make_corpus(config: CorpusConfig, shards: Shards, target: Target, chat: Chat, report: Report) -> int:
     shards.open(_settings(config))
-    maker = CorpusMaker(config, target, chat)
-    have = 0
-    for row in shards.rows():
-        have += 1
-        maker.seen.add(_question_of(row))
+    questions = [_question_of(row) for row in shards.rows()]
     wanted = config.answers or (0 if config.source else DEFAULT_ANSWERS)
-    number, barren = shards.count(), 0
+    if wanted and len(questions) >= wanted:
+        return len(questions)
+    if shards.count():
+        kept, note = sum(1 for _ in shards.rows_of(shards.count() - 1)), shards.notes()[-1]
+        if kept + sum(note["refused"].values()) < note["asked"]:
+            # Fewer were wanted before, and the rest of that batch was left out: it is made again.
+            shards.drop_last()
+            questions = questions[: len(questions) - kept]
+    maker = CorpusMaker(config, target, chat)
+    for question in questions:
+        maker.seen.add(question)
+    have, number, barren = len(questions), shards.count(), 0
     progress = _Progress(report, wanted, have)
-    if wanted and have >= wanted:
-        return have
     started = time.perf_counter()
     for batch in maker.batches(number):
         rows = batch.rows[: wanted - have] if wanted else batch.rows
         note = {
             "asked": batch.asked,
             "refused": dict(batch.refused),
+            "shortened": dict(batch.shortened),
             "tokens": sum(row.tokens for row in rows),
             "seconds": round(time.perf_counter() - started, 3),
         }
@@ -230,7 +250,7 @@ def _make_corpus(config: CorpusConfig, target: Target, chat: Chat, report: Repor
         if barren >= BARREN_BATCHES and not config.source:
             raise EagleChatError(
                 f"usable questions expected from {config.base}, found none in {BARREN_BATCHES} batches "
-                f"(refused: {dict(batch.refused)}): give a --source with questions"
+                f"(refused: {listed(refusals(shards.notes()[-BARREN_BATCHES:]))}): give a --source with questions"
             )
     return have
 

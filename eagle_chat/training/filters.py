@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from eagle_chat.core.errors import UserError
-from eagle_chat.training.conversations import Conversation, data_files, normalised
+from eagle_chat.training.conversations import Conversation, normalised
+from eagle_chat.training.rows import data_files, text_lines, whole_text
 
 LONGEST_PERIOD = 48
 REPEATS = 3
@@ -108,14 +109,12 @@ def _files(files: Sequence[str], option: str) -> Iterator[list[str]]:
 
 
 def _questions(path: Path) -> Iterator[list[str]]:
-    for line in path.read_text(encoding="utf-8-sig").split("\n"):  # not splitlines: JSON may hold U+2028
-        if not line.strip():
-            continue
+    for line, _ in text_lines(path):
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             row = line  # plain text, one question a line
-        texts = list(row_questions(row))
+        texts = [whole_text(text) for text in row_questions(row)]
         if texts:
             yield texts
 

@@ -22,6 +22,7 @@ from eagle_chat.training.dataset import Dataset, Sample, samples, split
 from eagle_chat.training.features import FeatureSource, LiveFeatures, Teacher
 from eagle_chat.training.initialise import new_head
 from eagle_chat.training.objectives import Objective, Weights
+from eagle_chat.training.summary import listed
 
 Say = Callable[[str], None]
 Report = Callable[[str, float], None]
@@ -55,15 +56,19 @@ def load_data(config: TrainConfig, chat: Chat, say: Say) -> Dataset:
     exclusion = filters.read_exclusion(config.exclude, EXCLUDED_WORDS)
     refused = 0
     kept = []
-    for conversation in conversations.read(config.data, config.split):
+    left = conversations.Left()
+    for conversation in conversations.read(config.data, config.split, left):
         if exclusion.refuses(conversation):
             refused += 1
         else:
             kept.append(_with_system(conversation, config.system))
-    dataset = split(samples(kept, chat, config.max_length), config.validation)
+    found = list(samples(kept, chat, config.max_length))
+    for what, reasons in {"left out": left.refused, "cut short": left.shortened}.items():
+        if reasons:
+            say(f"conversations {what}: {listed(reasons)}")
     if config.exclude:
         say(f"{refused} conversations left out, because they share {EXCLUDED_WORDS} words in a row with --exclude")
-    return dataset
+    return split(found, config.validation)
 
 
 def _with_system(conversation: conversations.Conversation, system: str | None) -> conversations.Conversation:

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from eagle_chat.core.errors import UserError
-from eagle_chat.core.files import PUBLIC, write_atomic
-
-SETTINGS = "corpus.json"
+from eagle_chat.core.files import PUBLIC, make_folder, read_object, write_atomic
+from eagle_chat.training.rows import CORPUS, file_rows
 
 
 class Shards:
@@ -22,16 +21,16 @@ class Shards:
 
     def open(self, settings: dict[str, Any]) -> None:
         """Make the folder, or check that what lies there was made with the same settings (UserError if not)."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder)
         for leftover in self.folder.glob(".*.tmp"):
             leftover.unlink()
-        path = self.folder / SETTINGS
+        path = self.folder / CORPUS
         if not path.is_file():
             if self.count():
                 raise UserError(f"an empty folder or an unfinished corpus expected, found other files in {self.folder}")
             write_atomic(path, (json.dumps(settings, indent=1) + "\n"), PUBLIC)
             return
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = read_object(path, "the settings of a corpus", "give another --out")
         settings = json.loads(json.dumps(settings))
         changed = sorted(name for name in settings.keys() | found.keys() if settings.get(name) != found.get(name))
         if changed:
@@ -54,12 +53,22 @@ class Shards:
     def rows(self) -> Iterator[dict[str, Any]]:
         """Every row written so far."""
         for number in range(self.count()):
-            with self._rows(number).open(encoding="utf-8") as file:
-                yield from (json.loads(line) for line in file)
+            yield from self.rows_of(number)
+
+    def rows_of(self, number: int) -> Iterator[dict[str, Any]]:
+        """Every row of shard `number`. UserError where something else has written there."""
+        yield from (row for row, _ in file_rows(self._rows(number)))
+
+    def drop_last(self) -> None:
+        """Make the last shard one that is still to be written."""
+        self._rows(self.count() - 1).unlink()
 
     def notes(self) -> list[dict[str, Any]]:
         """The note of every shard."""
-        return [json.loads(self._note(number).read_text(encoding="utf-8")) for number in range(self.count())]
+        return [
+            read_object(self._note(number), "the note of a shard", "give another --out")
+            for number in range(self.count())
+        ]
 
     def _rows(self, number: int) -> Path:
         return self.folder / f"part-{number:05d}.jsonl"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from eagle_chat.core.chat import Chat
 from eagle_chat.training import filters
@@ -80,9 +80,14 @@ def coverage(counts: Counter[int], sizes: Sequence[int]) -> dict[int, float]:
     return {size: sum(ordered[:size]) / total if total else 0.0 for size in sizes}
 
 
-def refusals(notes: Iterable[dict[str, Any]]) -> Counter[str]:
-    """How many conversations of a corpus were refused, by reason."""
+def refusals(notes: Iterable[dict[str, Any]], what: Literal["refused", "shortened"] = "refused") -> Counter[str]:
+    """How many conversations of a corpus were refused, or shortened, by reason."""
     total: Counter[str] = Counter()
     for note in notes:
-        total.update(note["refused"])
+        total.update(note.get(what, {}))
     return total
+
+
+def listed(reasons: Counter[str]) -> str:
+    """Counts by reason for people, the most frequent first."""
+    return ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common())

@@ -12,7 +12,7 @@ import pytest
 
 from eagle_chat.core.errors import UserError
 from eagle_chat.training import filters
-from eagle_chat.training.conversations import from_row, question_hash, read
+from eagle_chat.training.conversations import Left, from_row, question_hash, read
 
 EXPECTED = [("user", "What is it?"), ("assistant", "A thing.")]
 SHAREGPT = {
@@ -75,6 +75,121 @@ def test_turns_out_of_order_end_the_conversation() -> None:
     assert turns({"messages": [rows[0]]}) == []
     assert turns({"data": ["What is it?", "A thing.", "And?"]}) == EXPECTED
     assert turns({"prompt": "a", "response": "  "}) == []
+
+
+OPENING = {"role": "system", "content": "Be kind"}
+ANSWER = {"role": "assistant", "content": "Yes."}
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"messages": [ANSWER, *MESSAGES["messages"]]}, "turn out of order"),
+        ({"messages": [OPENING, OPENING, *MESSAGES["messages"]]}, "second system message"),
+        ({"messages": [{"role": "critic", "content": "Hm"}, *MESSAGES["messages"]]}, "unknown role"),
+        ({"messages": [{"role": "user", "content": None}, ANSWER]}, "turn that is not text"),
+        ({"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}]}, ANSWER]}, "turn that is not text"),
+        ({"messages": [{"role": "system", "content": 1}, *MESSAGES["messages"]]}, "turn that is not text"),
+        ({"messages": [{"role": "user", "content": "What?"}, {"role": "assistant"}]}, "turn that is not text"),
+        ({"messages": []}, "no answer"),
+        ({"data": []}, "no answer"),
+        ({"data": ["What?"]}, "no answer"),
+        ({"data": ["What?", None]}, "turn that is not text"),
+        ({"data": [{"a": 1}, "Yes."]}, "turn that is not text"),
+        ({"prompt": "a", "response": None}, "turn that is not text"),
+        ({"prompt": "a", "response": " "}, "empty turn"),
+    ],
+)
+def test_what_is_left_out_is_counted(row: Any, reason: str) -> None:
+    left = Left()
+    assert from_row(row, "here", left) is None
+    assert (left.refused, left.shortened) == ({reason: 1}, {})
+
+
+@pytest.mark.parametrize(
+    ("turn", "reason"),
+    [
+        ({"role": "user", "content": 5}, "turn that is not text"),
+        ({"role": "tool", "content": "5"}, "unknown role"),
+        (OPENING, "second system message"),
+        (ANSWER, "turn out of order"),
+        ({"role": "user", "content": ""}, "empty turn"),
+    ],
+)
+def test_ends_that_are_left_out_are_counted(turn: Any, reason: str) -> None:
+    left = Left()
+    conversation = from_row({"messages": [OPENING, *MESSAGES["messages"], turn], "ended": False}, "here", left)
+    assert conversation is not None
+    assert [message["content"] for message in conversation.messages] == ["Be kind", "What is it?", "A thing."]
+    assert conversation.ended, "the answer before the cut was whole"
+    assert (left.refused, left.shortened) == ({}, {reason: 1})
+
+
+def test_conversations_under_data_are_read_as_such(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(json.dumps({"version": 1, "data": [SHAREGPT, MESSAGES]}))
+    assert [one.question for one in read([str(tmp_path / "a.json")])] == ["What is it?"] * 2
+    (tmp_path / "a.json").write_text(json.dumps(ULTRACHAT))
+    assert [one.question for one in read([str(tmp_path / "a.json")])] == ["What is it?"]
+    with pytest.raises(UserError, match="data of strings"):
+        from_row({"data": [SHAREGPT]}, "here")
+
+
+def test_half_characters_are_replaced(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(
+        '{"messages": [{"role": "system", "content": "s\\ude00"}, {"role": "user", "content": "q\\ud83d"}, '
+        '{"role": "assistant", "content": "\\ud83d\\ude00"}]}\n'
+    )
+    (conversation,) = read([str(tmp_path / "a.jsonl")])
+    assert [message["content"] for message in conversation.messages] == ["s\ufffd", "q\ufffd", "😀"]
+    (tmp_path / "q.jsonl").write_text('{"question": "q\\ud83d"}\n')
+    assert filters.read_questions([str(tmp_path / "q.jsonl")]) == ["q\ufffd"]
+
+
+DEEP = "[" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        (
+            "bad.jsonl",
+            b'{"prompt": "a", "response": "b"}\n\n{"prompt": \n',
+            r"bad\.jsonl:3 cannot .*Expecting value, col",
+        ),
+        ("bad.json", b'[\n{"prompt": "a"},\n]', r"bad\.json cannot be read as JSON .*line 2 col|line 3 col"),
+        ("lines.json", b'{"prompt": "a", "response": "b"}\n{"pro', r"lines\.json:2 cannot be read as JSON"),
+        ("deep.jsonl", DEEP.encode(), r"deep\.jsonl:1 cannot be read as JSON \(nested too deeply"),
+        ("deep.json", DEEP.encode(), r"deep\.json cannot be read as JSON \(nested too deeply"),
+        ("latin.jsonl", b'{"prompt": "\xe9"}', r"latin\.jsonl cannot be read .*utf-8"),
+        (
+            "cut.jsonl.gz",
+            gzip.compress(b'{"prompt": "a", "response": "b"}\n' * 99)[:-20],
+            r"cut\.jsonl\.gz cannot be read",
+        ),
+        (
+            "cut.json.gz",
+            gzip.compress(b'{"prompt": "a", "response": "b"}\n' * 99)[:20],
+            r"cut\.json\.gz cannot be read",
+        ),
+        ("other.json.gz", gzip.compress(b"[" * 999, mtime=0)[:10] + b"\xff" * 40, r"other\.json\.gz cannot be read"),
+        ("no.json.gz", b"no gzip", r"no\.json\.gz cannot be read"),
+    ],
+)
+def test_files_that_cannot_be_read_are_named(tmp_path: Path, name: str, content: bytes, words: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    for source in (tmp_path / name, tmp_path):
+        with pytest.raises(UserError, match=words):
+            list(read([str(source)]))
+
+
+def test_question_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b'{"prompt": "a"}\n' * 99)[:-9])
+    (tmp_path / "b.txt").write_bytes(b"\xff")
+    for name in ("a.jsonl.gz", "b.txt"):
+        with pytest.raises(UserError, match=f"{name} cannot be read"):
+            filters.read_exclusion([str(tmp_path / name)], 8)
+    (tmp_path / "c.jsonl.gz").write_bytes(gzip.compress(b'{"prompt": "What?"}\n'))
+    assert filters.read_questions([str(tmp_path / "c.jsonl.gz")]) == ["What?"]
 
 
 @pytest.mark.parametrize(

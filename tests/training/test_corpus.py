@@ -106,6 +106,80 @@ def test_other_settings_are_refused_and_more_answers_are_not(made: Any, tmp_path
     assert make_corpus(settings(tmp_path, answers=8), *made, silent) == 8
 
 
+@pytest.mark.parametrize("steps", [(1, 3, 9), (8, 16)])
+@pytest.mark.parametrize("from_files", [False, True], ids=["written", "from files"])
+def test_more_answers_later_are_those_of_the_whole(
+    made: Any, tmp_path: Path, steps: tuple[int, ...], from_files: bool
+) -> None:
+    changes: dict[str, Any] = {"answers": steps[-1], "batch": 7}
+    if from_files:  # with duplicates across and inside of batches, and rows that hold nothing
+        rows: list[Any] = [{"messages": pair(f"Question {at % 30}?", "An answer.")} for at in range(60)]
+        rows[5:5] = rows[40:40] = [{"messages": []}]
+        (tmp_path / "source.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        changes["source"] = (str(tmp_path / "source.jsonl"),)
+    whole, parts = (settings(tmp_path / name, **changes) for name in ("whole", "parts"))
+    expected = make_corpus(whole, *made, silent)
+    for answers in steps:
+        have = make_corpus(dataclasses.replace(parts, answers=answers), *made, silent)
+        assert have == min(answers, expected)
+    assert rows_of(tmp_path / "parts") == rows_of(tmp_path / "whole")
+    assert known(tmp_path / "parts") == known(tmp_path / "whole")
+    if from_files:
+        for one in (whole, parts):
+            assert make_corpus(dataclasses.replace(one, answers=0), *made, silent) == 30
+        assert rows_of(tmp_path / "parts") == rows_of(tmp_path / "whole")
+        assert refusals(Shards(Path(parts.out)).notes()) == {"duplicate question": 30, "no answer": 2}
+
+
+def known(folder: Path) -> list[dict[str, Any]]:
+    """The notes without their times."""
+    return [{**note, "seconds": 0} for note in Shards(folder / "corpus").notes()]
+
+
+def test_more_answers_after_a_kill_while_the_last_shard_is_made_again(made: Any, tmp_path: Path) -> None:
+    whole, parts = settings(tmp_path / "whole", answers=10), settings(tmp_path / "parts", answers=3)
+    make_corpus(whole, *made, silent)
+    make_corpus(parts, *made, silent)
+    Shards(Path(parts.out)).drop_last()
+    make_corpus(dataclasses.replace(parts, answers=10), *made, silent)
+    assert rows_of(tmp_path / "parts") == rows_of(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("batch", [1, 2, 14])
+def test_a_corpus_without_anything_says_why(made: Any, tmp_path: Path, batch: int) -> None:
+    rows = [{"messages": pair("Short?", "a")}, {"messages": pair("Short 2?", "b")}, {"data": ["Only this"]}]
+    (tmp_path / "source.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = settings(tmp_path, source=(str(tmp_path / "source.jsonl"),), answers=0, batch=batch)
+    for _ in range(2):  # also where it is started again
+        with pytest.raises(UserError, match=r"found none among 3 \(refused: 2 answer too short, 1 no answer\): change"):
+            make_corpus(config, *made, silent)
+    with pytest.raises(UserError, match=r"conversations expected in .*corpus, found none"):
+        list(conversations.read([config.out]))
+    for shard in Path(config.out).glob("part-*.jsonl"):
+        shard.unlink()
+    with pytest.raises(UserError, match=r"conversations expected in .*corpus, found none"):
+        list(conversations.read([config.out]))  # its settings and notes are no data
+
+
+@pytest.mark.parametrize("source", ["corpus", "corpus/part-00000.jsonl", "corpus/../corpus"])
+def test_a_corpus_is_not_made_from_itself(tmp_path: Path, source: str) -> None:
+    with pytest.raises(UserError, match="a source outside the corpus's own folder"):
+        settings(tmp_path, source=(str(tmp_path / source),))
+
+
+def test_ends_of_conversations_that_are_left_out_are_counted(made: Any, tmp_path: Path) -> None:
+    rows = [
+        {"messages": [*pair("One?", "An answer."), {"role": "tool", "content": "x"}, *pair("Two?", "Another.")]},
+        {"messages": pair("Three?", "An answer.")},
+    ]
+    (tmp_path / "source.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = settings(tmp_path, source=(str(tmp_path / "source.jsonl"),), answers=0)
+    assert make_corpus(config, *made, silent) == 2
+    notes = Shards(tmp_path / "corpus").notes()
+    assert refusals(notes, "shortened") == {"unknown role": 1}
+    assert refusals(notes) == {}
+
+
 def write_source(path: Path) -> Path:
     long = "one two three four five six seven eight"
     texts = ["Hello?", "hello", "Who?", f"Well, {long} nine", "Last?"]
