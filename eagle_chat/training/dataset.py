@@ -6,6 +6,7 @@ rendered conversation, and the conversation rendered with another answer in its 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -34,24 +35,30 @@ class Sample:
 
 @dataclass(frozen=True)
 class _Span:
-    """One answer in a rendered text: characters `start`..`stop`, and the end of what the template puts behind it."""
+    """One answer in a rendered text: characters `start`..`stop`, and the end of what the template puts behind it.
+    `prompt`: token ids of the prompt that this answer was given to, where the rendered text begins with that."""
 
     start: int
     stop: int
     tail: int
+    prompt: tuple[int, ...] | None
 
 
-def samples(conversations: Iterable[Conversation], chat: Chat, max_length: int) -> Iterator[Sample]:
-    """Samples of at most `max_length` tokens; what holds no assistant token after the cut is left out."""
+def samples(
+    conversations: Iterable[Conversation], chat: Chat, max_length: int, refused: Counter[str] | None = None
+) -> Iterator[Sample]:
+    """Samples of at most `max_length` tokens; what holds no assistant token after the cut is left out. `refused`: see
+    `tokenize`."""
     for conversation in conversations:
-        for sample in tokenize(conversation, chat):
+        for sample in tokenize(conversation, chat, refused):
             tokens, mask = sample.tokens[:max_length], sample.mask[:max_length]
             if mask.any():
                 yield Sample(tokens, mask, sample.name)
 
 
-def tokenize(conversation: Conversation, chat: Chat) -> Iterator[Sample]:
-    """The whole conversation as one sample.
+def tokenize(conversation: Conversation, chat: Chat, refused: Counter[str] | None = None) -> Iterator[Sample]:
+    """The whole conversation as one sample. An answer whose first characters make one token with the end of its prompt
+    (spaces often do) bears no loss and is counted in `refused`: no engine meets that token there.
 
     Some templates render an answer differently once another turn follows (they drop what it thought). Then every
     answer gives a sample of its own, which is how the target met it.
@@ -61,10 +68,10 @@ def tokenize(conversation: Conversation, chat: Chat) -> Iterator[Sample]:
     whole = chat.prompt(messages, answer_follows=False)
     renders = {at: _span(messages[: at + 1], chat) for at in answers}
     if all(whole.startswith(text) for text, _ in renders.values()):
-        yield _sample(whole, [span for _, span in renders.values()], conversation, chat, ends_at=len(messages))
+        yield _sample(whole, [span for _, span in renders.values()], conversation, chat, len(messages), refused)
         return
     for at, (text, span) in renders.items():
-        yield _sample(text, [span], conversation, chat, ends_at=at + 1)
+        yield _sample(text, [span], conversation, chat, at + 1, refused)
 
 
 def _span(messages: list[Message], chat: Chat) -> tuple[str, _Span]:
@@ -74,9 +81,10 @@ def _span(messages: list[Message], chat: Chat) -> tuple[str, _Span]:
     other = chat.prompt([*messages[:-1], Message(role="assistant", content=_probe(answer))], answer_follows=False)
     prompt = chat.prompt(messages[:-1])
     # Behind a prompt that opens differently (say, with a mark for thinking) the answer begins where the two part.
-    start = len(prompt) if text.startswith(prompt) else common_length(text, other)
+    opens_alike = text.startswith(prompt)
+    start = len(prompt) if opens_alike else common_length(text, other)
     behind = common_length(text[start:][::-1], other[::-1])
-    return text, _Span(start, len(text) - behind, len(text))
+    return text, _Span(start, len(text) - behind, len(text), tuple(chat.encode_text(prompt)) if opens_alike else None)
 
 
 def _probe(answer: str) -> str:
@@ -85,26 +93,42 @@ def _probe(answer: str) -> str:
     return next(probe for probe in PROBES if not edges & {probe[0], probe[-1]})
 
 
-def _sample(text: str, spans: list[_Span], conversation: Conversation, chat: Chat, ends_at: int) -> Sample:
+def _sample(
+    text: str, spans: list[_Span], conversation: Conversation, chat: Chat, ends_at: int, refused: Counter[str] | None
+) -> Sample:
     ids, offsets = chat.encode_with_offsets(text)
     mask = np.zeros(len(ids), dtype=np.bool_)
     cut = not conversation.ended and ends_at == len(conversation.messages)
     length = len(ids)
     for number, span in enumerate(spans):
         last = number == len(spans) - 1
-        # An empty stretch is a token the tokenizer put in by itself, such as a BOS.
-        inside = [
-            at for at, (low, high) in enumerate(offsets) if low >= span.start and high <= span.stop and low < high
-        ]
-        mask[inside] = True
-        behind = [at for at, (low, high) in enumerate(offsets) if low >= span.stop and low < high and high <= span.tail]
+        inside, behind = _places(span, offsets)
         if cut and last:  # nobody wrote an end here: the sample stops with the answer
             length = behind[0] if behind else length
+        if _merges(span, ids, offsets):
+            if refused is not None:
+                refused["answer that makes one token with its prompt"] += 1
             continue
+        mask[inside] = True
         marker = next((place for place, at in enumerate(behind) if ids[at] in chat.stop_ids), None)
-        if marker is not None:
+        if marker is not None and not (cut and last):
             mask[behind[: marker + 1]] = True
     return Sample(np.array(ids[:length], dtype=np.int32), mask[:length], question_hash(conversation))
+
+
+def _places(span: _Span, offsets: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]]:
+    """Tokens of the answer, and those with anything of what the template put behind it. (A token may hold the last of
+    the one and the first of the other; an empty stretch is a token the tokenizer put in by itself, such as a BOS.)"""
+    own = [at for at, (low, high) in enumerate(offsets) if span.start <= low < high <= span.tail]
+    inside = [at for at in own if offsets[at][1] <= span.stop]
+    return inside, [at for at in own if offsets[at][1] > span.stop]
+
+
+def _merges(span: _Span, ids: Sequence[int], offsets: Sequence[tuple[int, int]]) -> bool:
+    """Whether the tokens before the answer are other than those of its prompt alone."""
+    if span.prompt is not None:
+        return tuple(ids[: len(span.prompt)]) != span.prompt
+    return any(low < span.start < high for low, high in offsets)
 
 
 @dataclass(frozen=True)

@@ -62,8 +62,8 @@ def load_data(config: TrainConfig, chat: Chat, say: Say) -> Dataset:
             refused += 1
         else:
             kept.append(_with_system(conversation, config.system))
-    found = list(samples(kept, chat, config.max_length))
-    for what, reasons in {"left out": left.refused, "cut short": left.shortened}.items():
+    found = list(samples(kept, chat, config.max_length, left.refused))
+    for what, reasons in {"left out": left.refused, "shortened": left.shortened}.items():
         if reasons:
             say(f"conversations {what}: {listed(reasons)}")
     if config.exclude:
@@ -115,7 +115,7 @@ def features(
         return LiveFeatures(target, part, taps)
     folder = Path(config.features_folder or Path(config.out) / "features").expanduser() / name
     dtype: torch.dtype = getattr(torch, config.features_dtype)
-    store.compute(target, part, taps, folder, dtype, say, report)
+    store.compute(target, part, taps, folder, dtype, say, report, config.revision)
     return store.StoredFeatures(folder, part, taps, target.device)
 
 

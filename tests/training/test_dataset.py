@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
+from collections import Counter
+
 import numpy as np
 import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
 
+from eagle_chat.core.chat import Chat, Message
 from eagle_chat.core.errors import UserError
 from eagle_chat.training.conversations import Conversation
 from eagle_chat.training.dataset import batches, samples, split, tokenize
-from tests.training.families import family
+from tests.training.families import CHATML, LLAMA2, THINKING, family
 
 TWO_TURNS = Conversation(
     (
@@ -88,6 +95,68 @@ def test_an_answer_that_was_cut_has_no_end_marker() -> None:
 def test_answers_that_look_like_probes(answer: str) -> None:
     conversation = Conversation(({"role": "user", "content": "A"}, {"role": "assistant", "content": answer}))
     assert masked_texts("chatml", conversation) == [answer + "<|im_end|>"]
+
+
+LLAMA2_UNTRIMMED = LLAMA2.replace("m.content | trim", "m.content")
+ODD = ["  indented", "\n\nx", " ", "x\n\n", "x  ", "\n", "plain", "\n  x\n  ", " x", "x \n"]
+
+
+@functools.cache
+def merging(template: str) -> Chat:
+    """A tokenizer that joins spaces and line ends wherever they meet."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=290, initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator(["\n\n  \n  \n\n \n " * 9, "a\n    b\n    c", "d  e\n f"] * 9, trainer)
+    tokenizer.add_special_tokens(["<s>", "</s>", "<|im_start|>", "<|im_end|>"])
+    eos = "</s>" if template == LLAMA2_UNTRIMMED else "<|im_end|>"
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token="<s>", eos_token=eos, chat_template=template,
+        clean_up_tokenization_spaces=False,
+    )  # fmt: skip
+    return Chat(fast)
+
+
+@pytest.mark.parametrize("ended", [True, False])
+@pytest.mark.parametrize("template", [CHATML, LLAMA2_UNTRIMMED, THINKING], ids=["chatml", "llama-2", "thinking"])
+def test_the_tokens_trained_on_are_those_an_engine_meets(template: str, ended: bool) -> None:
+    """Before each answer the tokens of its prompt; from there to its end marker, every one bears loss, or none."""
+    chat = merging(template)
+    end = chat.tokenizer.eos_token
+    merged = whole = 0
+    for first, last in itertools.product(ODD, ODD):
+        messages: list[Message] = []
+        for answer in (first, last):
+            messages += [{"role": "user", "content": "Go on"}, {"role": "assistant", "content": answer}]
+        refused: Counter[str] = Counter()
+        runs = 0
+        found = list(tokenize(Conversation(tuple(messages), ended), chat, refused))
+        for sample in found:
+            padded = np.concatenate([[False], sample.mask, [False]])
+            starts, stops = (np.flatnonzero(np.diff(padded.astype(int)) == sign) for sign in (1, -1))
+            for start, stop in zip(starts, stops, strict=True):
+                before = chat.text(sample.tokens[:start].tolist())
+                told = messages[:3] if before.count("Go on") == 2 else messages[:1]
+                prompt, text = chat.prompt(told), chat.prompt(messages[: len(told) + 1], answer_follows=False)
+                if text.startswith(prompt):
+                    assert sample.tokens[:start].tolist() == chat.encode(told)
+                run = chat.text(sample.tokens[start:stop].tolist())
+                if ended or len(told) == 1:
+                    assert text[len(before) :].startswith(run)
+                    assert run.endswith(end)
+                else:
+                    assert text[len(before) :].rpartition(end)[0].startswith(run)
+                runs += 1
+        if not ended:  # nothing of what the template writes behind the last answer
+            text = chat.prompt(messages, answer_follows=False)
+            stem = text[: text.rindex(" </s>" if template == LLAMA2_UNTRIMMED else end)]
+            assert stem.startswith(chat.text(found[-1].tokens.tolist()))
+        merged, whole = merged + refused.total(), whole + runs
+        assert runs + refused.total() == 2 or not ended
+    assert whole > 50
+    assert (merged > 0) == (template != LLAMA2_UNTRIMMED), "whose prompt does not end in spaces"
 
 
 def test_cut_before_any_assistant_token_contributes_nothing() -> None:
