@@ -159,15 +159,17 @@ def evaluate(
     questions: Annotated[
         list[str] | None, typer.Option(metavar="FILE", help="Questions to answer live: JSONL, or one a line.")
     ] = None,
-    limit: Annotated[int, typer.Option(help="Questions, and held-out samples, at most.")] = 40,
-    validation: Annotated[float, typer.Option(help="Share held out, as in training.")] = 0.03,
-    steps: Annotated[int, typer.Option(help="Steps of the training-time test.")] = 4,
+    limit: Annotated[int, typer.Option(min=1, help="Questions, and held-out samples, at most.")] = 40,
+    validation: Annotated[
+        float, typer.Option(min=0, max=1, help="Share held out, as in training; 0 takes all.")
+    ] = 0.03,
+    steps: Annotated[int, typer.Option(min=1, help="Steps of the training-time test.")] = 4,
     depth: Annotated[int | None, typer.Option(help="Depth of the draft tree.")] = None,
     top_k: Annotated[int | None, typer.Option(help="Children of each expanded node.")] = None,
     total_tokens: Annotated[int | None, typer.Option(help="Nodes of the draft tree.")] = None,
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
     seed: Annotated[int, typer.Option(help="Seed of sampled answers.")] = 0,
-    max_new_tokens: Annotated[int, typer.Option(help="Longest answer.")] = 256,
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="Longest answer.")] = 256,
     dtype: Annotated[str, typer.Option(help=_TARGET["dtype"])] = "auto",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
     template: Annotated[str | None, typer.Option(metavar="FAMILY", help=_TARGET["template"])] = None,

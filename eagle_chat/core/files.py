@@ -67,7 +67,7 @@ def make_folder(folder: Path) -> None:
             pass
     except OSError as error:
         raise UserError(
-            f"a folder to write into expected at {folder}, found none ({error.strerror}): give another path"
+            f"a folder to write into expected, found {folder} ({error.strerror}): give another path"
         ) from error
 
 

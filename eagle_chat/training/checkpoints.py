@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import pickle
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,12 +13,16 @@ from typing import Any
 
 import torch
 
-from eagle_chat.core.errors import UserError
-from eagle_chat.core.files import PUBLIC, write_atomic
+from eagle_chat.core.errors import UserError, first_line
+from eagle_chat.core.files import PUBLIC, read_object, write_atomic
 from eagle_chat.training.config import FREE_TO_CHANGE, TrainConfig
 
 RUN, CURVE, BEST, LAST = "run.json", "curve.jsonl", "best.pt", "last.pt"
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)\.pt")
+_OF_CHECKPOINT = {"weights", "optimiser", "position", "average", "scaler", "draft_ids"}
+_OF_WEIGHTS = {"weights", "spec", "draft_ids", "step", "answer_tokens", "seconds"}
+# What torch.load raises for bytes that are none of its own: it depends on where it stumbles.
+_BROKEN = (OSError, RuntimeError, EOFError, LookupError, ValueError, TypeError, AttributeError, pickle.UnpicklingError)
 
 
 @dataclasses.dataclass
@@ -58,7 +63,10 @@ class RunFolder:
         path = self.path / RUN
         if not path.is_file():
             return None
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        what, remedy = "the settings of a run", "give another --out, or take the file from a copy of the run"
+        found = read_object(path, what, remedy)
+        if not all(isinstance(found.get(name), dict) for name in ("config", "target")):
+            raise UserError(f"{what} expected in {path}, found JSON without config and target: {remedy}")
         return found
 
     def _compare(self, found: dict[str, Any], wanted: dict[str, Any]) -> None:
@@ -80,11 +88,22 @@ class RunFolder:
 
     def load(self, path: Path) -> dict[str, Any]:
         """A checkpoint or a set of weights. UserError where it cannot be read."""
+        content: Any = None
         try:
-            content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        except (OSError, RuntimeError, EOFError) as error:
-            raise UserError(f"{path} cannot be read ({error}): remove it to go on from the one before") from error
-        return content
+            content = torch.load(path, map_location="cpu", weights_only=True)
+        except _BROKEN as error:
+            reason = first_line(error)
+        else:
+            wanted = _OF_CHECKPOINT if _CHECKPOINT.fullmatch(path.name) else _OF_WEIGHTS
+            missing = wanted - content.keys() if isinstance(content, dict) else wanted
+            reason = f"no {', '.join(sorted(missing))}" if missing else ""
+        if reason:
+            raise UserError(
+                f"a file of this program's training expected at {path}, found another or a broken one ({reason}): "
+                "remove it, and the run goes on from what is left"
+            )
+        read: dict[str, Any] = content
+        return read
 
     def save(self, content: Mapping[str, Any], step: int, keep: int) -> None:
         """Write checkpoint `step` and drop all but the newest `keep`."""

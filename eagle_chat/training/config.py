@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import tomllib
 import types
 import typing
@@ -31,6 +32,13 @@ DECAYED_STEPS = 0.8
 def _expect(condition: bool, what: str, found: object) -> None:
     if not condition:
         raise UserError(f"{what} expected, found {found!r}: change it")
+
+
+def _expect_finite(config: CorpusConfig | TrainConfig) -> None:
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        for number in value if isinstance(value, tuple) else (value,):
+            _expect(not isinstance(number, float) or math.isfinite(number), f"a finite {field.name}", number)
 
 
 def _expect_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
@@ -76,8 +84,11 @@ class CorpusConfig:
     load_in_4bit: bool = False
 
     def __post_init__(self) -> None:
+        _expect_finite(self)
         _expect(bool(self.out), "a folder for the corpus (--out)", self.out)
         _expect(self.answers >= 0, "answers of 0 or more", self.answers)
+        for name in ("min_answer_tokens", "min_question_words"):
+            _expect(getattr(self, name) >= 0, f"{name} of at least 0", getattr(self, name))
         for name in ("batch", "max_question_tokens", "max_new_tokens", "exclude_words"):
             _expect(getattr(self, name) >= 1, f"{name} of at least 1", getattr(self, name))
         _expect(len(self.temperatures) > 0, "at least one temperature", self.temperatures)
@@ -165,6 +176,7 @@ class TrainConfig:
     tracker: Tracker = "none"
 
     def __post_init__(self) -> None:
+        _expect_finite(self)
         _expect(len(self.data) > 0, "at least one file, folder or hub data set (--data)", self.data)
         _expect(bool(self.out), "a folder for the run (--out)", self.out)
         for name, choices in _choices(type(self)).items():
@@ -178,12 +190,17 @@ class TrainConfig:
         _expect(len(self.unroll) > 0 and min(self.unroll) >= 1, "unroll steps of at least 1", self.unroll)
         _expect(len(self.taps) in (0, 3), "three taps or none", self.taps)
         _expect(self.steps >= 0 and (self.steps > 0 or self.epochs > 0), "steps or epochs above 0", self.epochs)
+        _expect(0 <= self.seed < 2**63, "a seed of 0 to 2^63 - 1", self.seed)
         _expect(self.learning_rate > 0, "a learning rate above 0", self.learning_rate)
+        not_below_0 = (
+            "noise", "step_decay", "regression_weight", "classification_weight", "weight_decay", "minutes", "epochs",
+        )  # fmt: skip
+        for name in not_below_0:
+            _expect(getattr(self, name) >= 0, f"{name} of at least 0", getattr(self, name))
         _expect(0.0 <= self.dropout < 1.0, "dropout in [0, 1)", self.dropout)
         _expect(0.0 <= self.ema < 1.0, "ema in [0, 1)", self.ema)
-        _expect(
-            0.0 <= self.warmup < 1.0 and 0.0 <= self.final_rate <= 1.0, "warmup and final_rate in [0, 1)", self.warmup
-        )
+        _expect(0.0 <= self.warmup < 1.0, "warmup in [0, 1)", self.warmup)
+        _expect(0.0 <= self.final_rate <= 1.0, "final_rate of 0 to 1", self.final_rate)
         _expect(self.clip > 0, "clip above 0", self.clip)
         both = self.load_in_8bit and self.load_in_4bit
         _expect(not both, "one quantisation", "8-bit and 4-bit")

@@ -15,7 +15,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from eagle_chat.core.errors import UserError
-from eagle_chat.core.files import PUBLIC, write_atomic
+from eagle_chat.core.files import PUBLIC, read_object, write_atomic
 from eagle_chat.core.heads.spec import HeadSpec, default_taps
 from eagle_chat.core.target import Target
 from eagle_chat.training.card import card
@@ -130,10 +130,7 @@ def published_config(spec: HeadSpec, target: Mapping[str, Any]) -> dict[str, Any
 
 def read_figures(path: Path) -> dict[str, Any]:
     """The output of `evaluate --json` as lines for a card. UserError where it is not that."""
-    try:
-        read = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"the output of `train evaluate --json` expected in {path}, found {error}") from error
+    read = read_object(path, "the output of `train evaluate --json`", "make it again")
     figures: dict[str, Any] = {}
     for name, value in read.items():
         inner = value.items() if isinstance(value, dict) else [(None, value)]

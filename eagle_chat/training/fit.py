@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from eagle_chat.core.errors import UserError
-from eagle_chat.core.files import sole_writer
+from eagle_chat.core.files import make_folder, sole_writer
 from eagle_chat.training.checkpoints import RunFolder
 from eagle_chat.training.config import TrainConfig
 from eagle_chat.training.export import target_facts
@@ -38,6 +38,8 @@ def fit(config: TrainConfig, say: Say, report: Report, view: View | None = None)
     if not main:
         say, report = _nothing, _nothing
     folder = RunFolder(Path(config.out).expanduser())
+    if config.features == "disk" and config.features_folder is not None:
+        make_folder(Path(config.features_folder).expanduser())  # a wrong path should not cost a model's loading
     with sole_writer(folder.path) if main else contextlib.nullcontext():
         return _fit(config, folder, accelerator, say, report, view or choose_view(main))
 

@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
 from eagle_chat.core.errors import UserError
-from eagle_chat.core.files import PUBLIC, write_atomic
+from eagle_chat.core.files import PUBLIC, make_folder, read_object, write_atomic
 from eagle_chat.core.target import Target
 from eagle_chat.training.dataset import Sample
 from eagle_chat.training.features import Batch, padded, run_target
@@ -32,6 +32,8 @@ SHARD_SAMPLES = 256
 FORWARD_TOKENS = 4096
 """Tokens of one forward while features are computed."""
 FREE_SPACE_LEFT = 2**28
+SAMPLED = 16
+"""Numbers of every parameter by which a target's weights are known again."""
 SETTINGS = "features.json"
 FINAL = (-1,)
 """The taps of an eagle head: the final states, which a folder holds whatever its taps are."""
@@ -94,14 +96,16 @@ def compute(
     dtype: torch.dtype,
     say: Say,
     report: Report,
+    revision: str | None = None,
 ) -> None:
-    """Write the features of all samples that are not there yet; says before how much space and time that takes.
+    """Write the features of all samples that are not there yet, or not whole; says before how much space and time that
+    takes. `revision`: of the target, as it was asked for.
 
     UserError where the folder holds those of another target, or the disk has no room.
     """
-    taps = _claim(folder, target, taps, dtype)
+    taps = _claim(folder, target, revision, taps, dtype)
     files = shard_files(folder, samples)
-    missing = [shard for shard, file in enumerate(files) if not file.is_file()]
+    missing = [shard for shard, file in enumerate(files) if not _is_whole(file, _of_shard(samples, shard))]
     if not missing:
         return
     waiting = sum(len(sample) for shard in missing for sample in _of_shard(samples, shard))
@@ -124,30 +128,58 @@ def compute(
         report(f"{words}, {duration((waiting - done) / speed)} left", done / waiting)
 
 
-def _claim(folder: Path, target: Target, taps: Sequence[int], dtype: torch.dtype) -> tuple[int, ...]:
+def _is_whole(file: Path, samples: Sequence[Sample]) -> bool:
+    """Whether a shard's file is there as it was written; a full disk or a broken copy can cut it."""
+    try:
+        with safe_open(file, framework="pt") as shard:
+            rows: int = shard.get_slice("best").get_shape()[0]
+    except (OSError, SafetensorError):
+        return False
+    return rows == sum(map(len, samples))
+
+
+def fingerprint(target: Target) -> str:
+    """A name for the target's weights, by a few numbers of every parameter: any training of it changes some of them."""
+    digest = hashlib.sha256()
+    for name, parameter in target.model.named_parameters():
+        values = parameter.data.reshape(-1)
+        digest.update(f"{name} {tuple(parameter.shape)} {parameter.dtype}".encode())
+        if not values.is_meta:  # those are kept on disk by accelerate, and come when they are needed
+            places = torch.arange(SAMPLED, device=values.device) * (len(values) - 1) // (SAMPLED - 1)
+            digest.update(values[places].view(torch.uint8).cpu().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _claim(
+    folder: Path, target: Target, revision: str | None, taps: Sequence[int], dtype: torch.dtype
+) -> tuple[int, ...]:
     """Make the folder ours, or check that it is; the taps of what is to be written there."""
     settings = {
         "target": target.name,
+        "revision": revision,
+        "weights": fingerprint(target),
         "target_dtype": str(target.dtype),
         "taps": list(taps),
         "dtype": str(dtype),
         "shard_samples": SHARD_SAMPLES,
     }
     path = folder / SETTINGS
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     for leftover in folder.glob(".*.tmp"):
         leftover.unlink()
     if not path.is_file():
         write_atomic(path, (json.dumps(settings, indent=1) + "\n"), PUBLIC)
         return tuple(taps)
-    found = json.loads(path.read_text(encoding="utf-8"))
+    remedy = "give another --features-folder, or remove that one"
+    found = read_object(path, "what features are of", remedy)
     if tuple(taps) == FINAL:
-        settings["taps"] = found.get("taps")  # whatever they are, the final states stand beside them
+        settings["taps"] = (
+            found.get("taps") or settings["taps"]
+        )  # whatever they are, the final states stand beside them
     changed = sorted(name for name in settings if settings[name] != found.get(name))
     if changed:
         raise UserError(
-            f"features of this run expected in {folder}, found some with another {', '.join(changed)}: give another "
-            "--features-folder, or remove that one"
+            f"features of this run expected in {folder}, found some with another {', '.join(changed)}: {remedy}"
         )
     return tuple(found["taps"])
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from eagle_chat.core.errors import EagleChatError
+from eagle_chat.core.errors import EagleChatError, UserError, first_line
 from eagle_chat.training.checkpoints import BEST, LAST, Position, RunFolder
 from eagle_chat.training.config import TrainConfig
 from eagle_chat.training.dataset import batches
@@ -60,7 +60,13 @@ class Trainer:
         """Go to the newest checkpoint; whether there was one."""
         saved = self.folder.newest()
         if saved is not None:
-            self._restore(saved)
+            try:
+                self._restore(saved)
+            except (RuntimeError, LookupError, TypeError, ValueError) as error:
+                raise UserError(
+                    f"a checkpoint of this run expected in {self.folder.path}, found one of another "
+                    f"({first_line(error)}): remove it, and the run goes on from what is left"
+                ) from error
         if self.accelerator.is_main_process:
             self.folder.cut_curve(self.position.step)
         return saved is not None

@@ -138,6 +138,20 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(place: Path, tmp_path: Path) 
         (["fit", "--out", "x", "--data", "a", "--tracker", "trackio"], "the package trackio expected"),
         (["corpus", "--out", "x", "--exclude", "no"], "check --exclude"),
         (["evaluate", "--draft", "x"], "--data or --questions expected"),
+        (["evaluate", "--draft", "x", "--limit", "0"], "--limit"),
+        (["evaluate", "--draft", "x", "--limit", "-1"], "--limit"),
+        (["evaluate", "--draft", "x", "--steps", "0"], "--steps"),
+        (["evaluate", "--draft", "x", "--steps", "-2"], "--steps"),
+        (["evaluate", "--draft", "x", "--max-new-tokens", "0"], "--max-new-tokens"),
+        (["evaluate", "--draft", "x", "--validation", "-1"], "--validation"),
+        (["fit", "--out", "x", "--data", "a", "--epochs", "inf"], "a finite epochs expected, found inf"),
+        (["corpus", "--out", "file"], "a folder to write into expected, found file (File exists)"),
+        (["corpus", "--out", "file/below"], "found file/below (Not a directory)"),
+        (["corpus", "--out", "/proc/x"], "found /proc/x (No such file or directory)"),
+        (["fit", "--data", "a", "--out", "file"], "a folder to write into expected, found file (File exists)"),
+        (["fit", "--data", "a", "--out", "file/below"], "found file/below"),
+        (["fit", "--data", "a", "--out", "x", "--features", "disk", "--features-folder", "file"], "found file"),
+        (["export", "--run", "no", "--out", "x", "--figures", "list.json"], "JSON of another kind (list): make it"),
         (["export", "--run", "no", "--out", "x"], "a training run with best.pt expected in no"),
         (["export", "--run", "no", "--out", "x", "--weights", "first"], "best or last expected"),
     ],
@@ -151,6 +165,9 @@ def test_mistakes_are_told_in_one_line(
     place: Path,
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("eagle_chat.core.loading.load_engine", None)  # nothing of this should cost a model's loading
+    (tmp_path / "file").write_text("")
+    (tmp_path / "list.json").write_text("[]")
     monkeypatch.setattr("importlib.util.find_spec", _without("trackio"))
     base = [] if arguments[0] == "export" else ["--base", f"{place}/target"]
     assert main(["train", *arguments, *base]) == 2

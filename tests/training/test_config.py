@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
 from eagle_chat.core.errors import UserError
 from eagle_chat.training.config import CorpusConfig, TrainConfig, from_toml
+
+NOT_BELOW_0 = ("noise", "step_decay", "weight_decay", "regression_weight", "classification_weight", "minutes")
+FLOATS = [name for name, hint in get_type_hints(TrainConfig).items() if hint is float]
 
 
 def test_a_whole_run_from_a_file_and_options_before_it(tmp_path: Path) -> None:
@@ -56,6 +60,14 @@ def test_what_is_needed_is_named() -> None:
         ({"steps": 0, "epochs": 0.0}, "steps or epochs"),
         ({"load_in_8bit": True, "load_in_4bit": True}, "one quantisation"),
         ({"data": ()}, "at least one file"),
+        ({"steps": 5, "epochs": -1.0}, "epochs of at least 0"),
+        ({"seed": -1}, "a seed of 0"),
+        ({"seed": 2**63}, "a seed of 0"),
+        ({"warmup": 1.0}, r"warmup in \[0, 1\) expected, found 1.0"),
+        ({"final_rate": 2.0}, "final_rate of 0 to 1 expected, found 2.0"),
+        *(({name: -0.5}, f"{name} of at least 0 expected, found -0.5") for name in NOT_BELOW_0),
+        *(({name: math.nan}, f"a finite {name} expected, found nan") for name in FLOATS),
+        *(({name: math.inf}, f"a finite {name} expected, found inf") for name in FLOATS),
     ],
 )
 def test_impossible_runs(changes: dict[str, Any], words: str) -> None:
@@ -71,6 +83,10 @@ def test_impossible_runs(changes: dict[str, Any], words: str) -> None:
         ({"temperatures": (-1.0,)}, "temperatures of 0 to 10"),
         ({"regenerate": True}, "a source"),
         ({"batch": 0}, "batch of at least 1"),
+        ({"min_answer_tokens": -1}, "min_answer_tokens of at least 0"),
+        ({"question_temperature": math.inf}, "a finite question_temperature"),
+        ({"temperatures": (0.0, math.nan)}, "a finite temperatures"),
+        ({"question_min_p": math.nan}, "a finite question_min_p"),
     ],
 )
 def test_impossible_corpora(changes: dict[str, Any], words: str) -> None:
