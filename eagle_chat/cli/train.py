@@ -173,6 +173,10 @@ def evaluate(
     dtype: Annotated[str, typer.Option(help=_TARGET["dtype"])] = "auto",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
     template: Annotated[str | None, typer.Option(metavar="FAMILY", help=_TARGET["template"])] = None,
+    revision: Annotated[str | None, typer.Option(metavar="NAME", help=_TARGET["revision"])] = None,
+    load_in_8bit: Annotated[bool, typer.Option("--load-in-8bit", help=_TARGET["load_in_8bit"])] = False,
+    load_in_4bit: Annotated[bool, typer.Option("--load-in-4bit", help=_TARGET["load_in_4bit"])] = False,
+    system: Annotated[str | None, typer.Option(metavar="TEXT", help=_FIT["system"])] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Measure a head: offline acceptance by step, and live τ; warns where the two disagree."""
@@ -182,13 +186,14 @@ def evaluate(
     from eagle_chat.core.config import LoadConfig, SamplingConfig, TreeConfig
     from eagle_chat.training import evaluate as evaluation
 
-    asked = _questions(questions, limit)
+    asked = _questions(questions, limit, system)
     say(f"loading {base} with {draft} ...", quiet=True)
     loading: Any = {"base": base, "draft": str(draft), "dtype": dtype, "device": device, "template": template}
+    loading |= {"revision": revision, "load_in_8bit": load_in_8bit, "load_in_4bit": load_in_4bit}
     engine = eagle_chat.load_engine(LoadConfig(**loading))
     figures: dict[str, Any] = {"target": base, "head": str(draft), "dtype": str(engine.target.dtype)}
     if data:
-        figures["offline"] = evaluation.offline(engine, data, validation, limit, steps)
+        figures["offline"] = evaluation.offline(engine, data, validation, limit, steps, system)
     if asked:
         tree = TreeConfig(depth=depth, top_k=top_k, total_tokens=total_tokens)
         sampling = SamplingConfig(temperature=temperature, seed=seed, max_new_tokens=max_new_tokens)
@@ -196,11 +201,12 @@ def evaluate(
     _show(figures, as_json)
 
 
-def _questions(files: list[str] | None, limit: int) -> list[list[Message]]:
+def _questions(files: list[str] | None, limit: int, system: str | None) -> list[list[Message]]:
     """The first question of each row as a conversation."""
+    start: list[Message] = [] if system is None else [{"role": "system", "content": system}]
     from eagle_chat.training.filters import read_questions
 
-    return [[{"role": "user", "content": text}] for text in read_questions(files or [])[:limit]]
+    return [[*start, {"role": "user", "content": text}] for text in read_questions(files or [])[:limit]]
 
 
 def _show(figures: dict[str, Any], as_json: bool) -> None:

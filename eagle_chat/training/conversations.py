@@ -105,6 +105,13 @@ def from_row(row: Any, where: str, left: Left | None = None) -> Conversation | N
     return Conversation((*system, *kept), fault is not None or bool(row.get("ended", True)))
 
 
+def with_system(conversation: Conversation, system: str | None) -> Conversation:
+    """The conversation with this system message, where there is one and it has none of its own."""
+    if system is None or conversation.messages[0]["role"] == "system":
+        return conversation
+    return Conversation((Message(role="system", content=system), *conversation.messages), conversation.ended)
+
+
 def _fault(role: str, content: Any, expected: str) -> str | None:
     """Why a turn cannot be used, where a turn of the role `expected` is due; None where it can."""
     if role not in ROLES.values():

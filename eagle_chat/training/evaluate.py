@@ -20,7 +20,7 @@ from eagle_chat.core.config import SamplingConfig, TreeConfig
 from eagle_chat.core.engine import Engine
 from eagle_chat.core.errors import UserError
 from eagle_chat.core.metrics import Metrics
-from eagle_chat.training.conversations import read
+from eagle_chat.training.conversations import read, with_system
 from eagle_chat.training.dataset import batches, samples, split
 from eagle_chat.training.features import FeatureSource, LiveFeatures, Teacher, run_target
 from eagle_chat.training.initialise import empty_head
@@ -160,12 +160,15 @@ def objective_for(engine: Engine) -> Objective:
     return Objective(head, Teacher(engine.target, engine.head.draft_ids), Weights())
 
 
-def offline(engine: Engine, data: Sequence[str], validation: float, limit: int, steps: int) -> dict[str, Any]:
+def offline(
+    engine: Engine, data: Sequence[str], validation: float, limit: int, steps: int, system: str | None = None
+) -> dict[str, Any]:
     """Acceptance of the engine's head on at most `limit` held-out samples of `data`, as JSON-ready values.
 
-    `validation`: the share held out in training; 0 takes all samples. UserError where nothing is held out.
+    `validation`: the share held out in training; 0 takes all samples. `system`: message for conversations that have
+    none. UserError where nothing is held out.
     """
-    found = list(samples(read(data), engine.chat, MAX_LENGTH))
+    found = list(samples((with_system(one, system) for one in read(data)), engine.chat, MAX_LENGTH))
     held_out = split(found, validation).validation if validation > 0 else tuple(found)
     if not held_out:
         raise UserError(f"held-out samples expected in {', '.join(data)}, found none: raise --validation, or give more")

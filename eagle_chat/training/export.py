@@ -55,8 +55,13 @@ def export(
     """Write the head of a run's folder into `out`; what was exported, for people.
 
     `weights`: `BEST` by validation, or `LAST`. `figures`: results of `evaluate` for the card. `chain`: drafted tokens a
-    step, which the layout "speculators" holds. UserError where the run has no such weights.
+    step, which the layout "speculators" holds. UserError where the run has no such weights, or
+    `out` is its folder.
     """
+    if out.resolve() == run.resolve():
+        raise UserError(
+            f"a folder for the head beside that of the run expected, found {out} for both: give another --out"
+        )
     folder = RunFolder(run)
     told = folder.read()
     path = run / weights

@@ -61,7 +61,7 @@ def load_data(config: TrainConfig, chat: Chat, say: Say) -> Dataset:
         if exclusion.refuses(conversation):
             refused += 1
         else:
-            kept.append(_with_system(conversation, config.system))
+            kept.append(conversations.with_system(conversation, config.system))
     found = list(samples(kept, chat, config.max_length, left.refused))
     for what, reasons in {"left out": left.refused, "shortened": left.shortened}.items():
         if reasons:
@@ -69,14 +69,6 @@ def load_data(config: TrainConfig, chat: Chat, say: Say) -> Dataset:
     if config.exclude:
         say(f"{refused} conversations left out, because they share {EXCLUDED_WORDS} words in a row with --exclude")
     return split(found, config.validation)
-
-
-def _with_system(conversation: conversations.Conversation, system: str | None) -> conversations.Conversation:
-    if system is None or conversation.messages[0]["role"] == "system":
-        return conversation
-    return conversations.Conversation(
-        ({"role": "system", "content": system}, *conversation.messages), conversation.ended
-    )
 
 
 def choose_vocabulary(config: TrainConfig, target: Target, train: Sequence[Sample], say: Say) -> Tensor | None:

@@ -9,10 +9,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from eagle_chat.cli.app import main
+from eagle_chat.core.errors import UserError
 from eagle_chat.training.checkpoints import RunFolder
 from tests.patience import PATIENCE
 from tests.training.tiny_run import save_target, write_data
@@ -95,6 +98,33 @@ def test_from_text_to_figures(place: Path, capsys: pytest.CaptureFixture[str]) -
     assert "live, tau" in (place / "head" / "README.md").read_text(encoding="utf-8")
 
 
+def test_evaluating_takes_what_training_takes(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A head trained with a system message, on a revision or on a quantised target is measured in the same way."""
+    seen: dict[str, Any] = {}
+
+    def load(config: Any) -> Any:
+        seen["loading"] = config
+        return SimpleNamespace(target=SimpleNamespace(dtype="float32"))
+
+    def offline(*given: Any) -> dict[str, Any]:
+        seen["offline"] = given[-1]
+        return {"by_step": [], "chain_tau": 1.0}
+
+    def live(_engine: Any, questions: Any, *_: Any) -> Any:
+        seen["questions"] = questions
+        raise UserError("enough")
+
+    monkeypatch.setattr("eagle_chat.load_engine", load)
+    monkeypatch.setattr("eagle_chat.training.evaluate.offline", offline)
+    monkeypatch.setattr("eagle_chat.training.evaluate.live", live)
+    (place / "one.txt").write_text("Who?\n")
+    given = ["--draft", "x", "--data", "a", "--questions", f"{place}/one.txt", "--system", "Be kind"]
+    assert main(["train", "evaluate", *given, "--revision", "v2", "--load-in-8bit"]) == 2
+    assert (seen["loading"].revision, seen["loading"].load_in_8bit, seen["loading"].load_in_4bit) == ("v2", True, False)
+    assert seen["offline"] == "Be kind"
+    assert seen["questions"] == [[{"role": "system", "content": "Be kind"}, {"role": "user", "content": "Who?"}]]
+
+
 def test_ctrl_c_saves_and_the_same_command_goes_on(place: Path, tmp_path: Path) -> None:
     command = [
         sys.executable,
@@ -152,6 +182,7 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(place: Path, tmp_path: Path) 
         (["fit", "--data", "a", "--out", "file/below"], "found file/below"),
         (["fit", "--data", "a", "--out", "x", "--features", "disk", "--features-folder", "file"], "found file"),
         (["export", "--run", "no", "--out", "x", "--figures", "list.json"], "JSON of another kind (list): make it"),
+        (["export", "--run", "no", "--out", "x/../no"], "a folder for the head beside that of the run expected"),
         (["export", "--run", "no", "--out", "x"], "a training run with best.pt expected in no"),
         (["export", "--run", "no", "--out", "x", "--weights", "first"], "best or last expected"),
     ],
