@@ -15,7 +15,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from eagle_chat.core.errors import UserError
-from eagle_chat.core.files import PUBLIC, read_object, write_atomic
+from eagle_chat.core.files import PUBLIC, make_folder, read_object, write_atomic
 from eagle_chat.core.heads.spec import HeadSpec, default_taps
 from eagle_chat.core.target import Target
 from eagle_chat.training.card import card
@@ -77,6 +77,7 @@ def export(
     config = published_config(spec, told["target"])
     if layout == "speculators":
         tensors, config = speculators_tensors(tensors), speculators_config(spec, config, told["target"], chain)
+    make_folder(out)
     write_atomic(out / "model.safetensors", save(tensors, {"format": "pt"}), PUBLIC)
     write_atomic(out / "config.json", (json.dumps(config, indent=1) + "\n"), PUBLIC)
     write_atomic(out / "README.md", card(spec, told, saved, folder.curve(), figures), PUBLIC)

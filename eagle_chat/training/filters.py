@@ -136,4 +136,6 @@ def _item_questions(item: Any) -> Iterator[str]:
     if isinstance(item, str):
         yield item
     elif isinstance(item, dict) and item.get("role", item.get("from")) in ("user", "human"):
-        yield str(item.get("content", item.get("value", "")))
+        text = item.get("content", item.get("value"))
+        if isinstance(text, str):  # parts of other kinds, such as pictures, are no question in words
+            yield text

@@ -94,10 +94,8 @@ def _json_rows(text: str, path: Path) -> Iterator[tuple[Any, str]]:
         lines = enumerate(text.split("\n"), 1)
         yield from ((parsed(line, f"{path}:{at}"), f"{path}:{at}") for at, line in lines if line.strip())
         return
-    if (
-        isinstance(rows, dict)
-        and isinstance(rows.get("data"), list)
-        and all(isinstance(row, dict) for row in rows["data"])
-    ):
-        rows = rows["data"]
+    if isinstance(rows, dict) and not rows.keys() & {"messages", "conversations"}:
+        inner = rows.get("data")
+        wraps = isinstance(inner, list) and all(isinstance(row, dict) for row in inner)
+        rows = inner if wraps else rows
     yield from ((row, f"{path}[{at}]") for at, row in enumerate(rows if isinstance(rows, list) else [rows]))

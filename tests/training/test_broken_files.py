@@ -39,6 +39,15 @@ def run(tmp_path: Path) -> TrainConfig:
     return done
 
 
+def test_a_head_is_exported_into_a_folder_only(run: TrainConfig, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for place in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(UserError, match="a folder to write into expected"):
+            export(tmp_path / "run", place)
+    with pytest.raises(UserError, match="beside that of the run"):
+        export(tmp_path / "run", tmp_path / "target" / ".." / "run")
+
+
 def other_bytes() -> list[bytes]:
     draw = random.Random(0)
     return [b"", b"hello world", b"\x80\x02}q.", *(draw.randbytes(draw.randint(1, 200)) for _ in range(60))]

@@ -128,6 +128,8 @@ def test_ends_that_are_left_out_are_counted(turn: Any, reason: str) -> None:
 def test_conversations_under_data_are_read_as_such(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps({"version": 1, "data": [SHAREGPT, MESSAGES]}))
     assert [one.question for one in read([str(tmp_path / "a.json")])] == ["What is it?"] * 2
+    (tmp_path / "a.json").write_text(json.dumps({**MESSAGES, "data": [{"source": "somewhere"}]}))
+    assert [one.question for one in read([str(tmp_path / "a.json")])] == ["What is it?"]
     (tmp_path / "a.json").write_text(json.dumps(ULTRACHAT))
     assert [one.question for one in read([str(tmp_path / "a.json")])] == ["What is it?"]
     with pytest.raises(UserError, match="data of strings"):
@@ -243,6 +245,12 @@ def test_exclusion_by_words_in_a_row(tmp_path: Path) -> None:
     assert exclusion.refuses(conversation)
     with pytest.raises(UserError, match="--exclude"):
         filters.read_exclusion([str(tmp_path / "no")], 8)
+
+
+def test_questions_that_are_not_text_are_none(tmp_path: Path) -> None:
+    turns = [{"role": "user", "content": None}, {"role": "user", "content": [{"text": "a"}]}, MESSAGES["messages"][0]]
+    write_lines(tmp_path / "q.jsonl", [{"messages": turns}, {"messages": turns[:2]}])
+    assert filters.read_questions([str(tmp_path / "q.jsonl")]) == ["What is it?"]
 
 
 def test_plain_text_questions(tmp_path: Path) -> None:

@@ -272,6 +272,16 @@ def test_a_curve_cut_in_the_middle_of_a_line(tmp_path: Path) -> None:
     assert (tmp_path / "curve.jsonl").read_text() == json.dumps({"kind": "train", "step": 1}) + "\n"
 
 
+def test_what_is_left_out_of_the_text_is_told(place: Path, tmp_path: Path) -> None:
+    rows = [{"data": ["a"]}, {"data": ["a", None]}, {"data": ["a", "b", 3, "d"]}]
+    (tmp_path / "more.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    said: list[str] = []
+    run = config(place, out=str(tmp_path / "run"), steps=1, data=(f"{place}/data.jsonl", str(tmp_path / "more.jsonl")))
+    fit(run, said.append, silent, Silent())
+    assert "conversations left out: 1 no answer, 1 turn that is not text" in said
+    assert "conversations shortened: 1 turn that is not text" in said
+
+
 def test_schedule() -> None:
     run = TrainConfig(data=("x",), out="y", learning_rate=1.0, warmup=0.1, final_rate=0.1, unroll=(2, 4))
     rates = [learning_rate(run, step, 100) for step in range(100)]
