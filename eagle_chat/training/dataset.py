@@ -44,6 +44,14 @@ class _Span:
     prompt: tuple[int, ...] | None
 
 
+@dataclass(frozen=True)
+class _Tokens:
+    """Token ids of a rendered text, and the characters (start, end) that each stands for."""
+
+    ids: list[int]
+    offsets: list[tuple[int, int]]
+
+
 def samples(
     conversations: Iterable[Conversation], chat: Chat, max_length: int, refused: Counter[str] | None = None
 ) -> Iterator[Sample]:
@@ -57,21 +65,49 @@ def samples(
 
 
 def tokenize(conversation: Conversation, chat: Chat, refused: Counter[str] | None = None) -> Iterator[Sample]:
-    """The whole conversation as one sample. An answer whose first characters make one token with the end of its prompt
-    (spaces often do) bears no loss and is counted in `refused`: no engine meets that token there.
+    """The whole conversation as one sample.
 
-    Some templates render an answer differently once another turn follows (they drop what it thought). Then every
-    answer gives a sample of its own, which is how the target met it.
+    Some templates render an answer differently once another turn follows (they drop what it thought), and the first
+    characters of an answer (spaces, line ends) may make one token with the end of its prompt, which no engine meets
+    there. Then every answer gives a sample of its own, in the tokens of its prompt and its own: that is how the target
+    met it. `refused` counts answers of which these tokens cannot be told.
     """
     messages = list(conversation.messages)
     answers = [at for at, turn in enumerate(messages) if turn["role"] == "assistant"]
     whole = chat.prompt(messages, answer_follows=False)
     renders = {at: _span(messages[: at + 1], chat) for at in answers}
     if all(whole.startswith(text) for text, _ in renders.values()):
-        yield _sample(whole, [span for _, span in renders.values()], conversation, chat, len(messages), refused)
-        return
+        tokens, spans = _Tokens(*chat.encode_with_offsets(whole)), [span for _, span in renders.values()]
+        if not any(_merges(span, tokens) for span in spans):
+            yield _sample(tokens, spans, conversation, chat, ends_at=len(messages))
+            return
     for at, (text, span) in renders.items():
-        yield _sample(text, [span], conversation, chat, at + 1, refused)
+        own = _apart(text, span, chat)
+        if own is not None:
+            yield _sample(own, [span], conversation, chat, ends_at=at + 1)
+        elif refused is not None:
+            refused["answer that makes one token with its prompt"] += 1
+
+
+def _merges(span: _Span, tokens: _Tokens) -> bool:
+    """Whether the tokens before the answer are other than those of its prompt alone."""
+    if span.prompt is not None:
+        return tuple(tokens.ids[: len(span.prompt)]) != span.prompt
+    return any(low < span.start < high for low, high in tokens.offsets)
+
+
+def _apart(text: str, span: _Span, chat: Chat) -> _Tokens | None:
+    """The text in tokens of which none holds both of prompt and answer. None where the two tokenized apart say
+    something else than together: some tokenizers put a space in front of whatever they get."""
+    tokens = _Tokens(*chat.encode_with_offsets(text))
+    if not _merges(span, tokens):
+        return tokens
+    if span.prompt is None:
+        return None
+    rest = chat.tokenizer(text[span.start :], add_special_tokens=False, return_offsets_mapping=True)
+    ids = [*span.prompt, *rest["input_ids"]]
+    moved = [(low + span.start, high + span.start) for low, high in rest["offset_mapping"]]
+    return _Tokens(ids, [(0, 0)] * len(span.prompt) + moved) if chat.text(ids) == chat.text(tokens.ids) else None
 
 
 def _span(messages: list[Message], chat: Chat) -> tuple[str, _Span]:
@@ -93,25 +129,20 @@ def _probe(answer: str) -> str:
     return next(probe for probe in PROBES if not edges & {probe[0], probe[-1]})
 
 
-def _sample(
-    text: str, spans: list[_Span], conversation: Conversation, chat: Chat, ends_at: int, refused: Counter[str] | None
-) -> Sample:
-    ids, offsets = chat.encode_with_offsets(text)
+def _sample(tokens: _Tokens, spans: Sequence[_Span], conversation: Conversation, chat: Chat, ends_at: int) -> Sample:
+    ids = tokens.ids
     mask = np.zeros(len(ids), dtype=np.bool_)
     cut = not conversation.ended and ends_at == len(conversation.messages)
     length = len(ids)
     for number, span in enumerate(spans):
         last = number == len(spans) - 1
-        inside, behind = _places(span, offsets)
+        inside, behind = _places(span, tokens.offsets)
+        mask[inside] = True
         if cut and last:  # nobody wrote an end here: the sample stops with the answer
             length = behind[0] if behind else length
-        if _merges(span, ids, offsets):
-            if refused is not None:
-                refused["answer that makes one token with its prompt"] += 1
             continue
-        mask[inside] = True
         marker = next((place for place, at in enumerate(behind) if ids[at] in chat.stop_ids), None)
-        if marker is not None and not (cut and last):
+        if marker is not None:
             mask[behind[: marker + 1]] = True
     return Sample(np.array(ids[:length], dtype=np.int32), mask[:length], question_hash(conversation))
 
@@ -122,13 +153,6 @@ def _places(span: _Span, offsets: Sequence[tuple[int, int]]) -> tuple[list[int],
     own = [at for at, (low, high) in enumerate(offsets) if span.start <= low < high <= span.tail]
     inside = [at for at in own if offsets[at][1] <= span.stop]
     return inside, [at for at in own if offsets[at][1] > span.stop]
-
-
-def _merges(span: _Span, ids: Sequence[int], offsets: Sequence[tuple[int, int]]) -> bool:
-    """Whether the tokens before the answer are other than those of its prompt alone."""
-    if span.prompt is not None:
-        return tuple(ids[: len(span.prompt)]) != span.prompt
-    return any(low < span.start < high for low, high in offsets)
 
 
 @dataclass(frozen=True)
