@@ -75,7 +75,8 @@ def _continued(config: TrainConfig, target: Target, draft_ids: Tensor | None) ->
     _expect_as_asked(config, found.spec)
     if found.spec.architecture == "eagle" or _same(found.draft_ids, draft_ids):
         return found, []
-    head = empty_head(replace(found.spec, draft_vocab_size=_size(draft_ids, target)), target, draft_ids)
+    shape = replace(found.spec, draft_vocab_size=_size(draft_ids, target), shares_lm_head=False)
+    head = empty_head(shape, target, draft_ids)
     state = found.state_dict()
     rows = _lm_rows(target, draft_ids)  # tokens that the old head did not know begin as the target has them
     known = torch.full((target.vocab_size,), -1, dtype=torch.long, device=rows.device)
@@ -83,7 +84,8 @@ def _continued(config: TrainConfig, target: Target, draft_ids: Tensor | None) ->
     known[old_ids] = torch.arange(old_ids.shape[0], device=rows.device)
     places = known if draft_ids is None else known[draft_ids.to(rows.device)]
     kept = places >= 0
-    rows[kept] = state["lm_head.weight"][places[kept]]
+    if not found.spec.shares_lm_head:  # else the target's rows are those that it had
+        rows[kept] = state["lm_head.weight"][places[kept]]
     head.load_state_dict({**state, "lm_head.weight": rows})
     return head, [f"{int(kept.sum())} of {kept.shape[0]} draft tokens taken over from {config.from_head}"]
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from eagle_chat.core.errors import UserError
 from eagle_chat.training import prepare
@@ -36,6 +39,23 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         fit(config(folder, out=str(folder / f"{name}-run"), steps=1, **changes), silent, silent, Silent())
         export(folder / f"{name}-run", folder / name)
     return folder
+
+
+def test_a_head_that_lent_the_targets_lm_head_gets_one_of_its_own(place: Path, tmp_path: Path) -> None:
+    """With another draft vocabulary it cannot lend it any more; the rows begin as the target's."""
+    shutil.copytree(place / "plain", place / "lent", dirs_exist_ok=True)
+    weights = load_file(place / "lent" / "model.safetensors")
+    save_file(
+        {name: value for name, value in weights.items() if name not in ("lm_head.weight", "d2t", "t2d")},
+        place / "lent" / "model.safetensors",
+    )
+    about = json.loads((place / "lent" / "config.json").read_text(encoding="utf-8"))
+    about["draft_vocab_size"] = about["vocab_size"]
+    (place / "lent" / "config.json").write_text(json.dumps(about), encoding="utf-8")
+    materials = prepare.gather(continued(place, tmp_path / "run", "lent"), "cpu", None, silent, silent)
+    head: Any = materials.head
+    expected = materials.target.model.get_output_embeddings().weight[head.draft_ids]
+    torch.testing.assert_close(head.lm_head.weight, expected.float(), rtol=0, atol=0)
 
 
 def continued(place: Path, out: Path, head: str, **changes: Any) -> TrainConfig:
