@@ -150,34 +150,24 @@ def test_half_characters_are_replaced(tmp_path: Path) -> None:
 DEEP = "[" * 100_000
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "words"),
-    [
-        (
-            "bad.jsonl",
-            b'{"prompt": "a", "response": "b"}\n\n{"prompt": \n',
-            r"bad\.jsonl:3 cannot .*Expecting value, col",
-        ),
-        ("bad.json", b'[\n{"prompt": "a"},\n]', r"bad\.json cannot be read as JSON .*line 2 col|line 3 col"),
-        ("lines.json", b'{"prompt": "a", "response": "b"}\n{"pro', r"lines\.json:2 cannot be read as JSON"),
-        ("deep.jsonl", DEEP.encode(), r"deep\.jsonl:1 cannot be read as JSON \(nested too deeply"),
-        ("deep.json", DEEP.encode(), r"deep\.json cannot be read as JSON \(nested too deeply"),
-        ("latin.jsonl", b'{"prompt": "\xe9"}', r"latin\.jsonl cannot be read .*utf-8"),
-        (
-            "cut.jsonl.gz",
-            gzip.compress(b'{"prompt": "a", "response": "b"}\n' * 99)[:-20],
-            r"cut\.jsonl\.gz cannot be read",
-        ),
-        (
-            "cut.json.gz",
-            gzip.compress(b'{"prompt": "a", "response": "b"}\n' * 99)[:20],
-            r"cut\.json\.gz cannot be read",
-        ),
-        ("other.json.gz", gzip.compress(b"[" * 999, mtime=0)[:10] + b"\xff" * 40, r"other\.json\.gz cannot be read"),
-        ("no.json.gz", b"no gzip", r"no\.json\.gz cannot be read"),
-    ],
-)
-def test_files_that_cannot_be_read_are_named(tmp_path: Path, name: str, content: bytes, words: str) -> None:
+ROW = b'{"prompt": "a", "response": "b"}\n'
+UNREADABLE = {
+    "bad.jsonl": (ROW + b'\n{"prompt": \n', r"bad\.jsonl:3 cannot .*Expecting value, col"),
+    "bad.json": (b'[\n{"prompt": "a"},\n]', r"bad\.json cannot be read as JSON .*line 2 col|line 3 col"),
+    "lines.json": (ROW + b'{"pro', r"lines\.json:2 cannot be read as JSON"),
+    "deep.jsonl": (DEEP.encode(), r"deep\.jsonl:1 cannot be read as JSON \(nested too deeply"),
+    "deep.json": (DEEP.encode(), r"deep\.json cannot be read as JSON \(nested too deeply"),
+    "latin.jsonl": (b'{"prompt": "\xe9"}', r"latin\.jsonl cannot be read .*utf-8"),
+    "cut.jsonl.gz": (gzip.compress(ROW * 99)[:-20], r"cut\.jsonl\.gz cannot be read"),
+    "cut.json.gz": (gzip.compress(ROW * 99)[:20], r"cut\.json\.gz cannot be read"),
+    "other.json.gz": (gzip.compress(b"[" * 999)[:10] + b"\xff" * 40, r"other\.json\.gz cannot be read"),
+    "no.json.gz": (b"no gzip", r"no\.json\.gz cannot be read"),
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_files_that_cannot_be_read_are_named(tmp_path: Path, name: str) -> None:
+    content, words = UNREADABLE[name]
     (tmp_path / name).write_bytes(content)
     for source in (tmp_path / name, tmp_path):
         with pytest.raises(UserError, match=words):
