@@ -210,7 +210,8 @@ def same_text(plain: Metrics, fast: Metrics) -> tuple[bool, str]:
     cut = plain.was_cut or fast.was_cut
     length = min(len(left), len(right)) if cut else max(len(left), len(right))
     if left[:length] == right[:length]:
-        return True, f"same text: yes, token for token ({length} tokens{' until the interruption' if cut else ''})"
+        count = "1 token" if length == 1 else f"{length} tokens"
+        return True, f"same text: yes, token for token ({count}{' until the interruption' if cut else ''})"
     at = next(
         (place for place, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right))
     )

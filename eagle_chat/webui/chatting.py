@@ -75,6 +75,8 @@ def answer(service: EngineService, session: Session, controls: Controls) -> Iter
         return
     session.begin(job, ANSWER)
     session.pending, session.opened, chat = None, None, session.chats
+    if session.unwanted:
+        job.stop()
     making = _Making(question, lambda: service.measured(controls.head))
     failure: EagleChatError | None = None
     try:

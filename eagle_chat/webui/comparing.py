@@ -20,7 +20,7 @@ from eagle_chat.webui.controls import Controls
 from eagle_chat.webui.decoding import answer_events
 from eagle_chat.webui.live import shown
 from eagle_chat.webui.service import EngineService, Job, Waiting
-from eagle_chat.webui.session import COMPARISON, Session
+from eagle_chat.webui.session import COMPARISON, Session, pack
 
 WAYS: dict[PolicyName, str] = {
     "none": "plain decoding",
@@ -34,10 +34,11 @@ EVEN = 1.02
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two lanes, each HTML and whether it is at work, and the verdict as HTML."""
+    """Two lanes, each HTML and whether it is at work, and the verdict as HTML; None: as they were. `explorer`: None as
+    well; empty where there is nothing to see."""
 
-    lanes: list[dict[str, Any]]
-    verdict: str
+    lanes: list[dict[str, Any]] | None
+    verdict: str | None
     notice: str = ""
     running: bool = True
     metrics: tuple[Metrics, Metrics] | None = None
@@ -54,7 +55,7 @@ def compare(
         session.check_free()
         job = _submit(service, session, question, ways, controls)
     except EagleChatError as error:
-        yield Comparison(_lanes(names, runs, None), "", error_notice(error), running=False)
+        yield Comparison(None, None, error_notice(error), running=False)
         return
     session.begin(job, COMPARISON)
     failure = ""
@@ -69,15 +70,18 @@ def compare(
                     at = lane
                     runs[lane].add(event)
                     recorded[lane].events.append(event)
-            yield Comparison(_lanes(names, runs, at), "", notice)
+            yield Comparison(_lanes(names, runs, at), "", notice, explorer={})
     except EagleChatError as error:
         failure = error_notice(error)
     finally:
         session.job = None
     done = runs[1].finished is not None and not failure
     lanes = _lanes(names, runs, None)
+    begun = [run for run in recorded if run.complete]
+    session.compared = pack(begun) if begun else None
     if not done:
-        yield Comparison(lanes, "", failure, running=False)
+        there = shown(begun, service.measured(controls.head)) if begun else {}
+        yield Comparison(lanes, "", failure or "Stopped before both answers were there.", False, explorer=there)
         return
     first = next((lane for lane, way in enumerate(ways) if way != "none"), 0)  # plain decoding has no trees to see
     explorer = shown(list(recorded), service.measured(controls.head), tab="compare", run=first)
@@ -118,7 +122,7 @@ def _lanes(names: list[str], runs: tuple[Metrics, Metrics], at: int | None) -> l
         {
             "name": html.escape(name),
             "answer": answer_html(run.text),
-            "figures": figures_html(run) if run.cycles else "",
+            "figures": figures_html(run) if run.token_ids else "",
             "live": lane == at,
         }
         for lane, (name, run) in enumerate(zip(names, runs, strict=True))

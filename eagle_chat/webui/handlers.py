@@ -15,15 +15,16 @@ from typing import Any, ParamSpec
 import gradio as gr
 
 from eagle_chat.core.config import AUTO_NODES
-from eagle_chat.core.errors import EagleChatError, UserError
+from eagle_chat.core.errors import EagleChatError
 from eagle_chat.webui import comparing, lossless, recordings
 from eagle_chat.webui.chatting import Picture, answer, error_notice, transcript
 from eagle_chat.webui.controls import Controls
+from eagle_chat.webui.file_handlers import FileHandlers
 from eagle_chat.webui.live import conversation, shown
 from eagle_chat.webui.parts import status_html
 from eagle_chat.webui.server_html import INTRODUCTION, server_html
 from eagle_chat.webui.service import EngineService, Status
-from eagle_chat.webui.session import BusyError, Remark, Session, Sessions, pack
+from eagle_chat.webui.session import BusyError, Remark, Session, Sessions
 
 P = ParamSpec("P")
 LARGEST_SEED = 2**31
@@ -77,6 +78,7 @@ class Handlers:
     def __init__(self, service: EngineService, sessions: Sessions, base: str, tree_given: bool) -> None:
         self._service, self._sessions = service, sessions
         self._base, self._tree_given = base, tree_given
+        self.files = FileHandlers(service, self.session)
 
     def session(self, request: gr.Request) -> Session:
         """The session of a request. UserError where there are too many."""
@@ -100,41 +102,45 @@ class Handlers:
         nodes = gr.skip() if tree.total_tokens == AUTO_NODES else tree.total_tokens
         return (line, tree.depth, tree.top_k, nodes)
 
-    def take(self, question: str, request: gr.Request) -> tuple[Any, Any, Any]:
-        """Accept a question: input, transcript, notice."""
+    def take(self, question: str, request: gr.Request) -> tuple[Any, ...]:
+        """Accept a question: input, transcript, notice, send and stop buttons."""
+        same = (gr.skip(), gr.skip())
         try:
             session = self.session(request)
         except EagleChatError as error:
-            return gr.skip(), gr.skip(), error_notice(error)
+            return *same, error_notice(error), *same
         session.settle()
         if session.busy and not (question or "").strip():
-            return gr.skip(), gr.skip(), gr.skip()  # the same key pressed twice
+            return *same, gr.skip(), *same  # the same key pressed twice
         try:
             session.take(question)
         except EagleChatError as error:
-            return gr.skip(), gr.skip(), _said(session, error)
-        return "", transcript(session, (session.pending or "", "", "")), ""
+            return *same, _said(session, error), *same
+        return "", transcript(session, (session.pending or "", "", "")), "", _button(False), _button(True)
 
-    def take_example(self, question: str, request: gr.Request) -> tuple[Any, Any, Any]:
+    def take_example(self, question: str, request: gr.Request) -> tuple[Any, ...]:
         """The same with a question of the page's own: what is being written stays."""
         _, *rest = self.take(question, request)
         return gr.skip(), *rest
 
-    def take_again(self, seed: float, temperature: float, request: gr.Request) -> tuple[Any, Any, Any, Any]:
-        """Ask the last question again, above temperature 0 with the next seed: input, transcript, notice, seed."""
+    def take_again(self, seed: float, temperature: float, request: gr.Request) -> tuple[Any, ...]:
+        """Ask the last question again, above temperature 0 with the next seed: input, transcript, notice, send and stop
+        buttons, seed."""
+        same = (gr.skip(), gr.skip())
         try:
             session = self.session(request)
         except EagleChatError as error:
-            return gr.skip(), gr.skip(), error_notice(error), gr.skip()
+            return *same, error_notice(error), *same, gr.skip()
         session.settle()
         try:
             question = session.take_again()
         except EagleChatError as error:
-            return gr.skip(), gr.skip(), _said(session, error), gr.skip()
+            return *same, _said(session, error), *same, gr.skip()
         again = (int(seed or 0) + 1) % LARGEST_SEED if temperature else gr.skip()
         if not temperature:
             session.remark = Remark("At temperature 0 the same settings give the same answer.", math.inf)
-        return gr.skip(), transcript(session, (question, "", "")), session.remark.now(), again
+        shown = transcript(session, (question, "", ""))
+        return gr.skip(), shown, session.remark.now(), _button(False), _button(True), again
 
     @_last_word
     def answer(self, request: gr.Request, *values: Any) -> Iterator[tuple[Any, ...]]:
@@ -218,42 +224,6 @@ class Handlers:
         session.clear()
         return gr.skip(), transcript(session), "", self._at_rest(session)
 
-    def open_bundled(self, name: str | None, request: gr.Request) -> tuple[Any, Any]:
-        """Show a recording that comes with the program: explorer, notice."""
-        return self._open(request, lambda: recordings.open_bundled(name or ""))
-
-    def open_upload(self, path: str | None, request: gr.Request) -> tuple[Any, Any]:
-        """Show a recording that somebody sent: explorer, notice."""
-        return self._open(request, lambda: recordings.open_upload(path))
-
-    def _open(self, request: gr.Request, read: Callable[[], Any]) -> tuple[Any, Any]:
-        try:
-            session = self.session(request)
-            if session.busy:
-                raise UserError("a finished answer expected, found one still being made: open the recording after it")
-            runs = read()
-            value = shown(runs)
-        except EagleChatError as error:
-            return gr.skip(), error_notice(error)
-        session.opened = pack(runs)
-        answers = "1 recorded answer" if len(runs) == 1 else f"{len(runs)} recorded answers"
-        return value, f"Opened {answers}; the next question brings the chat back."
-
-    def save_jsonl(self, request: gr.Request) -> tuple[Any, Any]:
-        """What is shown as a recording: file, notice."""
-        return self._save(request, "jsonl")
-
-    def save_html(self, request: gr.Request) -> tuple[Any, Any]:
-        """What is shown as one page: file, notice."""
-        return self._save(request, "html")
-
-    def _save(self, request: gr.Request, kind: str) -> tuple[Any, Any]:
-        try:
-            at_rest = [] if self._service.is_server else recordings.first()
-            return recordings.saved(self.session(request), kind, self._service.measured(), at_rest), ""
-        except EagleChatError as error:
-            return gr.skip(), error_notice(error)
-
     @_last_word
     def compare(
         self, request: gr.Request, question: str, left: str, right: str, *values: Any
@@ -265,8 +235,11 @@ class Handlers:
             yield gr.skip(), gr.skip(), gr.skip(), error_notice(error), gr.skip(), gr.skip()
             return
         for one in comparing.compare(self._service, session, question, (left, right), Controls(*values)):
-            explorer = one.explorer or gr.skip()
-            yield one.lanes, one.verdict, explorer, one.notice, _button(not one.running), _button(one.running)
+            pictures = map(_or_as_it_was, (one.lanes, one.verdict, one.explorer))
+            yield *pictures, _stopping(session, one), _button(not one.running), _button(one.running)
+        if session.forget_passing():
+            time.sleep(LATE)
+            yield *(gr.skip(),) * 3, one.notice, gr.skip(), gr.skip()
 
     @_last_word
     def sample(
@@ -280,11 +253,23 @@ class Handlers:
             return
         arguments = (prompt, rule, draws, temperature, Controls(*values), policy)
         for one in lossless.sample(self._service, session, *arguments):
-            yield one.picture, one.notice, _button(not one.running), _button(one.running)
+            yield _or_as_it_was(one.picture), _stopping(session, one), _button(not one.running), _button(one.running)
+        if session.forget_passing():
+            time.sleep(LATE)
+            yield gr.skip(), one.notice, gr.skip(), gr.skip()
 
     def leave(self, request: gr.Request) -> None:
         """The tab was closed, or its connection was lost."""
         self._sessions.leave(key_of(request))
+
+
+def _or_as_it_was(value: Any) -> Any:
+    return gr.skip() if value is None else value
+
+
+def _stopping(session: Session, one: comparing.Comparison | lossless.Sampled) -> str:
+    """The notice; of what has been stopped, that."""
+    return STOPPING.text if one.running and session.remark is STOPPING else one.notice
 
 
 def _said(session: Session, error: EagleChatError) -> str:

@@ -37,9 +37,9 @@ PLAIN = 0.05
 
 @dataclass(frozen=True)
 class Sampled:
-    """The picture and the verdict, both HTML, and the numbers they were made from."""
+    """The picture with its verdict as HTML, None: as it was, and the numbers it was made from."""
 
-    picture: str
+    picture: str | None
     notice: str = ""
     running: bool = True
     result: dict[str, Any] | None = None
@@ -62,7 +62,7 @@ def sample(
         session.check_free()
         job = _submit(service, session, prompt, rule, draws, temperature, controls, policy)
     except EagleChatError as error:
-        yield Sampled("", error_notice(error), running=False)
+        yield Sampled(None, error_notice(error), running=False)
         return
     session.begin(job, DRAWS)
     notice = ""

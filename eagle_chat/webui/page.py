@@ -24,8 +24,12 @@ EXAMPLES = (
     "Name three rivers in Europe.",
 )
 QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
-STREAM: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "concurrency_limit": None}
-"""The queue is the service's own: it knows whose turn it is, and tells."""
+STREAM: dict[str, Any] = {
+    "show_progress": "hidden",
+    "api_visibility": "private",
+    "concurrency_limit": None,  # the queue is the service's own: it knows whose turn it is, and tells
+    "trigger_mode": "multiple",  # else Gradio drops an event while the last one has not quite ended: a lost question
+}
 WELCOME = """<div class="ec-welcome"><h2>Ask something, and watch how the answer is drafted.</h2>
 <p>A small <b>draft head</b> guesses several next tokens as a tree. The model checks the whole tree in one pass and
 keeps what it would have said itself. So the text is the model's own, in fewer passes.</p>
@@ -101,16 +105,15 @@ def _chat(service: EngineService, handlers: Handlers, defaults: Controls) -> tup
         "fn": handlers.answer,
         "inputs": controls.all,
         "outputs": [box, transcript, inspector, notice, send, stop],
-        # Otherwise Gradio drops an event while the last one has not quite ended, and a question would be lost.
-        "trigger_mode": "multiple",
         **STREAM,
     }
     taken = [box, transcript, notice]
-    gr.on([send.click, box.submit], handlers.take, box, taken, **QUIET).then(**answering)
+    asked = [*taken, send, stop]
+    gr.on([send.click, box.submit], handlers.take, box, asked, **QUIET).then(**answering)
     for example in examples:
-        example.click(handlers.take_example, example, taken, **QUIET).then(**answering)
+        example.click(handlers.take_example, example, asked, **QUIET).then(**answering)
     again = [controls.seed, controls.temperature]
-    retry.click(handlers.take_again, again, [*taken, controls.seed], **QUIET).then(**answering)
+    retry.click(handlers.take_again, again, [*asked, controls.seed], **QUIET).then(**answering)
     stop.click(handlers.stop, outputs=notice, **QUIET)
     undo.click(handlers.undo, outputs=[*taken, inspector], **QUIET)
     edit.click(handlers.edit, outputs=[*taken, inspector], **QUIET).then(fn=None, js=_FOCUS)
@@ -140,10 +143,10 @@ def _explorer(handlers: Handlers) -> Any:
         )
         notice = _file_notice()
     file = part("save", None, visible="hidden")
-    chosen.input(handlers.open_bundled, chosen, [explorer, notice], **QUIET)
-    upload.upload(handlers.open_upload, upload, [explorer, notice], **QUIET)
-    jsonl.click(handlers.save_jsonl, outputs=[file, notice], **QUIET)
-    html.click(handlers.save_html, outputs=[file, notice], **QUIET)
+    chosen.input(handlers.files.open_bundled, chosen, [explorer, notice], **QUIET)
+    upload.upload(handlers.files.open_upload, upload, [explorer, notice], **QUIET)
+    jsonl.click(handlers.files.save_jsonl, outputs=[file, notice], **QUIET)
+    html.click(handlers.files.save_html, outputs=[file, notice], **QUIET)
     return explorer
 
 
@@ -159,7 +162,7 @@ def _server(handlers: Handlers) -> Any:
         jsonl = gr.Button("Save this chat as JSON lines", size="sm", elem_id="ec-save-jsonl")
     notice = _file_notice()
     file = part("save", None, visible="hidden")
-    jsonl.click(handlers.save_jsonl, outputs=[file, notice], **QUIET)
+    jsonl.click(handlers.files.save_jsonl, outputs=[file, notice], **QUIET)
     return inspector
 
 
@@ -185,6 +188,12 @@ def _compare(handlers: Handlers, controls: list[Any]) -> None:
     verdict = part("html", "", attributes='class="ec-verdict" role="status"', elem_id="ec-verdict")
     lanes = part("lanes", [], attributes='class="ec-lanes"')
     explorer = part("explorer", None)
+    with gr.Row(elem_classes="ec-buttons"):
+        jsonl = gr.Button("Save both answers as JSON lines", size="sm", elem_id="ec-compare-jsonl")
+        page = gr.Button("Save both as a page that opens anywhere", size="sm", elem_id="ec-compare-html")
+    file = part("save", None, visible="hidden")
+    jsonl.click(handlers.files.save_comparison_jsonl, outputs=[file, notice], **QUIET)
+    page.click(handlers.files.save_comparison_html, outputs=[file, notice], **QUIET)
     outputs = [lanes, verdict, explorer, notice, start, stop]
     inputs = [question, left, right, *controls]
     gr.on([start.click, question.submit], handlers.compare, inputs, outputs, **STREAM)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from eagle_chat.webui import limits
 from eagle_chat.webui.explorer import html_page
 from eagle_chat.webui.live import page
 from eagle_chat.webui.measured import Measured
-from eagle_chat.webui.session import Session
+from eagle_chat.webui.session import Session, unpack
 
+_numbers = itertools.count(1)
 FIRST = "demo"
 """The recording that the page begins with: small trees."""
 
@@ -81,9 +83,20 @@ def saved(session: Session, kind: str, measured: Measured, at_rest: list[Run]) -
     runs = kept or at_rest
     if not runs:
         raise UserError("a recorded answer expected, found none: ask something or open a recording first")
+    return _file(runs, kind, measured if kept and session.opened is None else None)
+
+
+def saved_comparison(session: Session, kind: str, measured: Measured) -> dict[str, Any]:
+    """The same of the last comparison."""
+    if session.compared is None:
+        raise UserError("a comparison expected, found none: press Compare first")
+    return _file(unpack(session.compared), kind, measured)
+
+
+def _file(runs: list[Run], kind: str, measured: Measured | None) -> dict[str, Any]:
     if kind == "html":
-        known = measured if kept and session.opened is None else None
-        text, media = html_page(page(runs, known)), "text/html"
+        text, media = html_page(page(runs, measured)), "text/html"
     else:
         text, media = "".join(recording.lines(runs)), "application/jsonl"
-    return {"name": f"eagle-chat.{kind}", "type": media, "text": text}
+    # The page takes notice of what differs only, and the same may be wanted twice.
+    return {"name": f"eagle-chat.{kind}", "type": media, "text": text, "number": next(_numbers)}

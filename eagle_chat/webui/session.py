@@ -61,10 +61,11 @@ class Remark:
 @dataclass
 class Session:
     """`records`: for each turn its recording, as long as it is kept. `pending`: a question taken but not yet put to the
-    engine; `replacing`: it is the last turn's, whose answer goes as soon as there is another. `job`: what is in the
-    making, `doing`: the same in words. `opened`: a recording that is shown instead of the conversation, packed.
-    `chats`: counts the conversations begun, so that an answer knows when its own has been left. `left`: whether the
-    connection was lost; it may have been for a moment."""
+    engine; `replacing`: it is the last turn's, whose answer goes as soon as there is another; `unwanted`: somebody has
+    stopped it already. `job`: what is in the making, `doing`: the same in words. `opened`: a recording that is shown
+    instead of the conversation, packed; `compared`: the last comparison. `chats`: counts the conversations begun, so
+    that an answer knows when its own has been left. `left`: whether the connection was lost; it may have been for a
+    moment."""
 
     key: str
     conversation: Conversation = field(default_factory=Conversation)
@@ -76,6 +77,8 @@ class Session:
     chats: int = 0
     remark: Remark = field(default_factory=Remark)
     opened: bytes | None = None
+    compared: bytes | None = None
+    unwanted: bool = False
     last_used: float = 0.0
     left: bool = False
     greeted: bool = False
@@ -125,7 +128,7 @@ class Session:
         return question
 
     def _begin(self, question: str, replacing: bool) -> None:
-        self.pending, self.replacing, self.remark = question, replacing, Remark()
+        self.pending, self.replacing, self.unwanted, self.remark = question, replacing, False, Remark()
 
     def give_up(self) -> None:
         """The pending question, or the one being answered, comes to nothing."""
@@ -164,7 +167,8 @@ class Session:
         self.conversation, self.records, self.opened, self.remark = Conversation(), [], None, Remark()
 
     def stop(self) -> None:
-        """End what is being made after its cycle."""
+        """End what is being made after its cycle, and what is pending as soon as it is begun."""
+        self.unwanted = True
         if self.job is not None:
             self.job.stop()
 

@@ -9,7 +9,7 @@ import pytest
 from eagle_chat.core import recording
 from eagle_chat.core.config import SamplingConfig, TreeConfig
 from eagle_chat.core.errors import UserError
-from eagle_chat.webui import comparing, limits
+from eagle_chat.webui import comparing, limits, lossless, recordings
 from eagle_chat.webui import session as sessions
 from eagle_chat.webui.chatting import Picture, answer
 from eagle_chat.webui.controls import Controls
@@ -187,6 +187,58 @@ def test_stop_in_the_queue_leaves_it_at_once() -> None:
     assert service.status.jobs == 1
     engine.gate.set()
     list(before)
+
+
+def test_stop_before_the_question_is_put_to_the_engine_counts() -> None:
+    """Escape right after Enter."""
+    engine = Held(seed=4)
+    service, session = service_of(engine), Session("anna")
+    session.take("hello")
+    session.stop()
+    *_, last = answer(service, session, Controls(max_new_tokens=200))
+    assert not session.busy
+    if session.conversation.turns:  # it had begun before it was stopped
+        assert session.conversation.turns[0].finish_reason == "cancelled"
+    else:
+        assert (last.question, last.notice) == ("hello", "Stopped before the answer began.")
+    ask(service, session, "go on")
+    assert session.conversation.turns[-1].finish_reason == "length"
+
+
+def test_a_comparison_that_is_stopped_shows_and_keeps_what_there_is() -> None:
+    engine = Held(seed=4)
+    service, session = service_of(engine), Session("anna")
+    list(comparing.compare(service, session, "hello", ("none", "dynamic"), SHORT))
+    before = session.compared
+    states = comparing.compare(service, session, "hi", ("dynamic", "none"), Controls(max_new_tokens=200))
+    first = next(state for state in states if state.lanes and state.lanes[0]["answer"])
+    assert first.explorer == {}, "the last comparison is no more to be seen"
+    session.stop()
+    *_, last = states
+    assert last.notice == "Stopped before both answers were there."
+    assert last.metrics is None
+    assert last.explorer is not None
+    (shown,) = json.loads(last.explorer["page"])["runs"]
+    assert shown["question"] == "hi"
+    assert session.compared not in (None, before)
+    (run,) = recording.parse(recordings.saved_comparison(session, "jsonl", Measured())["text"])
+    assert (run.question, run.complete) == ("hi", True)
+
+
+def test_a_refused_comparison_leaves_the_last_one_as_it_was(engine: Held) -> None:
+    service, session = service_of(engine), Session("anna")
+    with pytest.raises(UserError, match="press Compare first"):
+        recordings.saved_comparison(session, "html", Measured())
+    list(comparing.compare(service, session, "hello", ("none", "dynamic"), SHORT))
+    kept = session.compared
+    assert kept is not None
+    (refused,) = comparing.compare(service, session, " ", ("none", "dynamic"), SHORT)
+    assert (refused.lanes, refused.verdict, refused.explorer) == (None, None, None)
+    (drawn,) = lossless.sample(service, session, " ", "coupled", 100, 1.0, SHORT)
+    assert drawn.picture is None
+    assert session.compared == kept
+    both = recording.parse(recordings.saved_comparison(session, "jsonl", Measured())["text"])
+    assert [run.started.policy for run in both if run.started] == ["none", "dynamic"]
 
 
 def test_what_was_stopped_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,3 +120,41 @@ def test_after_a_refusal_what_is_shown_is_what_is_saved(served: Served, new_page
     assert run.question == shown
     assert page.locator("#ec-explorer .ee-question").inner_text() == shown
     assert page.faults == []
+
+
+def test_every_press_saves(served: Served, new_page: Callable[..., Any]) -> None:
+    """Of what did not change too."""
+    page = new_page(served.url)
+    page.wait_for_selector("#ec-explorer .ee-title")
+    page.get_by_role("button", name="Save this run").click()
+    for button in ("#ec-save-jsonl", "#ec-save-jsonl", "#ec-save-html", "#ec-save-html"):
+        with page.expect_download():
+            page.click(button)
+
+
+def test_a_comparison_can_be_stopped_begun_again_and_taken_away(served: Served, new_page: Callable[..., Any]) -> None:
+    page = new_page(served.url)
+    page.wait_for_selector("#ec-explorer .ee-title")
+    page.get_by_role("tab", name="Compare").first.click()
+    page.click("#ec-compare")
+    page.wait_for_function("document.querySelector('#ec-verdict').innerText.includes('same text: yes')")
+    page.wait_for_selector(".ec-lanes ~ * .ee-title, .ee-title >> nth=1")
+    with page.expect_download() as waiting:
+        page.click("#ec-compare-jsonl")
+    assert len(recording.read(Path(waiting.value.path()))) == 2
+    served.engine.gate.clear()
+    served.engine.held.clear()
+    page.click("#ec-compare")
+    assert served.engine.held.wait(PATIENCE)
+    page.wait_for_function("document.querySelectorAll('.ee-title').length === 1")  # that of the chat
+    page.keyboard.press("Escape")
+    page.wait_for_function("document.body.innerText.includes('Stopping after this cycle')")
+    served.engine.gate.set()
+    page.wait_for_function("document.body.innerText.includes('Stopped before both answers were there.')")
+    page.wait_for_function("document.querySelectorAll('.ee-title').length === 2")
+    page.fill("#ec-compare-box textarea", "")
+    page.click("#ec-compare")
+    page.wait_for_function("document.body.innerText.includes('a question expected, found none')")
+    assert page.locator(".ec-lane").count() == 2
+    assert page.locator(".ec-lane").first.locator(".ec-answer").inner_text()
+    assert page.faults == []

@@ -73,7 +73,11 @@ const EagleChat = {
     let instance = null, story = null, told = 0, live = false;
     const draw = () => {
       const value = props.value;
-      if (!value || !value.page) return;
+      if (!value || !value.page) {
+        instance?.destroy();
+        instance = story = null;
+        return;
+      }
       if (value.id !== story) {
         instance?.destroy();
         const options = { live: value.live, theme: "host", tab: value.tab };

@@ -171,7 +171,9 @@ class PayView {
       this.run.rule === "rejection"
         ? " Under the rejection rule the answer itself depends on the tree, so this is an estimate."
         : "";
-    return `τ is computed on the recorded drafts, each from its recorded root; nodes that were never drafted count as wrong. ${basis} Drafting is taken to cost the same for each level.${rule}`;
+    const sizes = new Set(this.run.decoding.slice(0, -1).map((cycle) => cycle.numNodes));
+    const varied = sizes.size > 1 ? " The trees of this answer differ in size; N is that of the largest." : "";
+    return `τ is computed on the recorded drafts, each from its recorded root; nodes that were never drafted count as wrong. ${basis} Drafting is taken to cost the same for each level.${rule}${varied}`;
   }
 
   update() {
