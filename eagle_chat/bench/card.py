@@ -19,6 +19,7 @@ PIPE_WIDTH = 110
 """Columns where stdout is not a terminal."""
 MOST_LENGTHS = 7
 """Accepted lengths with a column of their own; longer ones are added up in the last."""
+MEDIAN = f"* median over the questions, with an interval from {FEWEST} of them on; tok/s, tau and c are over all cycles"
 
 
 def show(card: RenderableType, console: Console | None = None) -> None:
@@ -46,9 +47,6 @@ def make_table(title: str, columns: Iterable[str], rows: Iterable[Iterable[objec
     heading_line = shown(title)
     heading_line.stylize("bold")
     return Group(heading_line, table)
-
-
-MEDIAN = f"* median over the questions, with an interval from {FEWEST} of them on; tok/s, tau and c are over all cycles"
 
 
 def bench_card(value: dict[str, Any], ascii_only: bool = False) -> Group:

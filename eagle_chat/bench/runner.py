@@ -225,6 +225,11 @@ def check_length(sampling: SamplingConfig) -> None:
         raise UserError(f"answers of at least 2 tokens expected, found a limit of {found}: change --max-new-tokens")
 
 
+def none_fits(count: int) -> UserError:
+    """That of so many questions each was left out."""
+    return UserError(f"a question that fits the context expected, found none in {count}: ask shorter ones")
+
+
 def _warm_up(
     askers: Sequence[Asker], candidates: Sequence[Candidate], questions: Sequence[Question], report: Report
 ) -> Question:
@@ -236,7 +241,7 @@ def _warm_up(
         except DoesNotFit:
             continue
         return question
-    raise UserError(f"a question that fits the context expected, found none in {len(questions)}: ask shorter ones")
+    raise none_fits(len(questions))
 
 
 def _warm_up_with(askers: Sequence[Asker], candidates: Sequence[Candidate], question: Question, report: Report) -> None:

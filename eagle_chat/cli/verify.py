@@ -13,7 +13,7 @@ from eagle_chat.bench.parity_report import parity_card, parity_document
 from eagle_chat.bench.plan import DEFAULT_POLICIES, PLAIN, candidates, parse_policies
 from eagle_chat.bench.prompts import read_questions, select
 from eagle_chat.bench.report import as_json
-from eagle_chat.bench.runner import Asker, check_length
+from eagle_chat.bench.runner import Asker, check_length, none_fits
 from eagle_chat.cli.answer import INTERRUPTED, StopRequest
 from eagle_chat.cli.bench_options import VERIFY_TEMPERATURE, VERIFY_TOKENS, VerifyOptions
 from eagle_chat.cli.measuring import answer_length, load, roomy_tree, save
@@ -52,7 +52,7 @@ def run(given: Given, asked: VerifyOptions) -> int:
     if findings.faulty:
         return FAULTY
     if findings.empty and not findings.partial:
-        raise UserError(f"a question that fits the context expected, found none in {len(questions)}: ask shorter ones")
+        raise none_fits(len(questions))
     return INTERRUPTED if findings.partial else 0
 
 

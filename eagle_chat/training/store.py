@@ -173,9 +173,8 @@ def _claim(
     remedy = "give another --features-folder, or remove that one"
     found = read_object(path, "what features are of", remedy)
     if tuple(taps) == FINAL:
-        settings["taps"] = (
-            found.get("taps") or settings["taps"]
-        )  # whatever they are, the final states stand beside them
+        # Whatever they are, the final states stand beside them.
+        settings["taps"] = found.get("taps") or settings["taps"]
     changed = sorted(name for name in settings if settings[name] != found.get(name))
     if changed:
         raise UserError(

@@ -45,29 +45,29 @@ class FileHandlers:
 
     def save_jsonl(self, request: gr.Request) -> tuple[Any, Any]:
         """What is shown as a recording: file, notice."""
-        return self._save(request, "jsonl")
+        return self._made(request, lambda session: self._shown(session, "jsonl"))
 
     def save_html(self, request: gr.Request) -> tuple[Any, Any]:
         """What is shown as one page: file, notice."""
-        return self._save(request, "html")
-
-    def _save(self, request: gr.Request, kind: str) -> tuple[Any, Any]:
-        try:
-            at_rest = [] if self._service.is_server else recordings.first()
-            return recordings.saved(self._session(request), kind, self._service.measured(), at_rest), ""
-        except EagleChatError as error:
-            return gr.skip(), error_notice(error)
+        return self._made(request, lambda session: self._shown(session, "html"))
 
     def save_comparison_jsonl(self, request: gr.Request) -> tuple[Any, Any]:
         """The last comparison as a recording: file, notice."""
-        return self._save_comparison(request, "jsonl")
+        return self._made(request, lambda session: self._compared(session, "jsonl"))
 
     def save_comparison_html(self, request: gr.Request) -> tuple[Any, Any]:
         """The last comparison as one page: file, notice."""
-        return self._save_comparison(request, "html")
+        return self._made(request, lambda session: self._compared(session, "html"))
 
-    def _save_comparison(self, request: gr.Request, kind: str) -> tuple[Any, Any]:
+    def _shown(self, session: Session, kind: str) -> dict[str, Any]:
+        at_rest = [] if self._service.is_server else recordings.first()
+        return recordings.saved(session, kind, self._service.measured(), at_rest)
+
+    def _compared(self, session: Session, kind: str) -> dict[str, Any]:
+        return recordings.saved_comparison(session, kind, self._service.measured())
+
+    def _made(self, request: gr.Request, make: Callable[[Session], dict[str, Any]]) -> tuple[Any, Any]:
         try:
-            return recordings.saved_comparison(self._session(request), kind, self._service.measured()), ""
+            return make(self._session(request)), ""
         except EagleChatError as error:
             return gr.skip(), error_notice(error)

@@ -138,10 +138,7 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(place: Path, tmp_path: Path) 
         f"{tmp_path}/run",
     ]
     many = [*command, "--steps", "100000"]
-    # A program started in the background of a script inherits that Ctrl-C is ignored; this one must not.
-    asked = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(many, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    signal.signal(signal.SIGINT, asked)
     try:
         deadline = time.monotonic() + PATIENCE
         while len(RunFolder(tmp_path / "run").curve()) < 3 and time.monotonic() < deadline:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -98,15 +99,21 @@ def test_two_people_at_once_get_the_texts_of_two_runs_one_after_the_other() -> N
     assert [one.conversation.turns[0].token_ids for one in sessions] == right
 
 
-def test_stopping_keeps_what_there_is_and_the_next_answer_builds_on_it() -> None:
-    engine = Held(seed=4)
-    service, session = service_of(engine), Session("anna")
+def stopped(engine: Held, service: Any, session: Session) -> Iterator[Picture]:
+    """What is left of an answer that was stopped in a cycle, in which the engine is held still."""
     session.take("hello")
     pictures = answer(service, session, Controls(max_new_tokens=200))
     next(picture for picture in pictures if picture.text)
     engine.gate.clear()
     assert engine.held.wait(PATIENCE)
     session.stop()
+    return pictures
+
+
+def test_stopping_keeps_what_there_is_and_the_next_answer_builds_on_it() -> None:
+    engine = Held(seed=4)
+    service, session = service_of(engine), Session("anna")
+    pictures = stopped(engine, service, session)
     engine.gate.set()
     list(pictures)
     turn = session.conversation.turns[0]
@@ -245,12 +252,7 @@ def test_what_was_stopped_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None
     """Stop, then send again: the next question waits for the end of the cycle, and is not lost in it."""
     engine = Held(seed=4)
     service, session = service_of(engine), Session("anna")
-    session.take("hello")
-    pictures = answer(service, session, Controls(max_new_tokens=200))
-    next(picture for picture in pictures if picture.text)
-    engine.gate.clear()
-    assert engine.held.wait(PATIENCE)
-    session.stop()
+    pictures = stopped(engine, service, session)
     with monkeypatch.context() as patch:
         patch.setattr(sessions, "SETTLING", 0.1)
         session.settle()  # not for ever

@@ -182,7 +182,7 @@ class Explorer {
     const { run } = this;
     this.about.textContent = this.about.title = aboutRun(run);
     this.answer.start(run);
-    if (!run.cycles.length) return this.wait(run);
+    if (!run.cycles.length) return this.wait();
     const first = run.cycles.findIndex((cycle) => cycle.n > 0);
     this.goTo(
       this.following ? run.cycles.length - 1 : Math.max(first, 0),
@@ -192,7 +192,7 @@ class Explorer {
   }
 
   // Nothing of the answer is there yet, or ever was: everything keeps its place.
-  wait(run) {
+  wait() {
     Object.assign(this.at, { cycle: 0, step: 0 });
     this.steps = null;
     const words = this.live
@@ -240,15 +240,15 @@ class Explorer {
     replace(this.paragraph, paragraph(explain(run, cycle, step)));
     this.answer.at(this.at.cycle, step.kind === "commit" || step.kind === "prefill");
     this.controls.show(run, this.at, this.steps);
-    this.showTree(run, cycle, step);
+    this.showTree(cycle, step);
     this.panels.show();
   }
 
-  showTree(run, cycle, step) {
+  showTree(cycle, step) {
     const { tree } = cycle;
     this.tree.element.classList.toggle("ee-empty", !tree);
     if (!tree) {
-      const first = `The first token comes from the prompt alone.${run.plain ? "" : " Drafting begins after it."}`;
+      const first = `The first token comes from the prompt alone.${this.run.plain ? "" : " Drafting begins after it."}`;
       this.tree.element.dataset.words = cycle.n === 0 ? first : "No draft tree was recorded in this cycle.";
       replace(this.legend);
       return;
